@@ -1,0 +1,1 @@
+//! The program `tokscope`, as a library so that its parts can be tested.

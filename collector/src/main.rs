@@ -1,0 +1,2 @@
+//! The program `tokscope`.
+fn main() {}
