@@ -1,1 +1,8 @@
 //! The program `tokscope`, as a library so that its parts can be tested.
+
+pub mod cell;
+pub mod clock;
+pub mod event;
+pub mod load;
+pub mod plan;
+pub mod scrape;
