@@ -5,4 +5,6 @@ pub mod clock;
 pub mod event;
 pub mod load;
 pub mod plan;
+pub mod prompt;
 pub mod scrape;
+pub mod target;

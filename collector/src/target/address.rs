@@ -188,17 +188,18 @@ fn explicit_default_port(url: &str) -> Option<u16> {
 }
 
 fn percent_decode(text: &str) -> String {
-    let mut out = Vec::with_capacity(text.len());
-    let mut bytes = text.bytes();
-    while let Some(b) = bytes.next() {
-        let rest = bytes.as_slice();
-        let hex = rest.get(..2).and_then(|h| std::str::from_utf8(h).ok());
-        match hex.and_then(|h| u8::from_str_radix(h, 16).ok()) {
-            Some(value) if b == b'%' => {
-                out.push(value);
-                bytes.nth(1);
-            }
-            _ => out.push(b),
+    let bytes = text.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while let Some(&b) = bytes.get(at) {
+        let hex = bytes.get(at + 1..at + 3).filter(|_| b == b'%');
+        let hex = hex.and_then(|h| std::str::from_utf8(h).ok());
+        if let Some(value) = hex.and_then(|h| u8::from_str_radix(h, 16).ok()) {
+            out.push(value);
+            at += 3;
+        } else {
+            out.push(b);
+            at += 1;
         }
     }
     String::from_utf8_lossy(&out).into_owned()
@@ -213,18 +214,48 @@ mod tests {
     fn host_and_port_become_a_base_address() {
         // host, port, url of /x, display, Host header
         let table = [
-            ("", None, "http://localhost:5000/x", "localhost:5000", "localhost:5000"),
+            (
+                "",
+                None,
+                "http://localhost:5000/x",
+                "localhost:5000",
+                "localhost:5000",
+            ),
             ("gpu1", None, "http://gpu1:5000/x", "gpu1:5000", "gpu1:5000"),
-            ("gpu1", Some(8000), "http://gpu1:8000/x", "gpu1:8000", "gpu1:8000"),
+            (
+                "gpu1",
+                Some(8000),
+                "http://gpu1:8000/x",
+                "gpu1:8000",
+                "gpu1:8000",
+            ),
             ("gpu1:81", None, "http://gpu1:81/x", "gpu1:81", "gpu1:81"),
             ("::1", Some(9), "http://[::1]:9/x", "[::1]:9", "[::1]:9"),
             ("http://a", None, "http://a:80/x", "http://a", "a"),
             ("http://a/", Some(81), "http://a:81/x", "http://a", "a:81"),
             ("http://a:80", Some(81), "http://a:80/x", "http://a:80", "a"),
             ("https://a", None, "https://a:443/x", "https://a", "a"),
-            ("https://a/api/", None, "https://a:443/api/x", "https://a/api", "a"),
-            ("https://a/api/v1", None, "https://a:443/api/x", "https://a/api/v1", "a"),
-            ("https://u:p@a:8/b", None, "https://a:8/b/x", "https://a:8/b", "a:8"),
+            (
+                "https://a/api/",
+                None,
+                "https://a:443/api/x",
+                "https://a/api",
+                "a",
+            ),
+            (
+                "https://a/api/v1",
+                None,
+                "https://a:443/api/x",
+                "https://a/api/v1",
+                "a",
+            ),
+            (
+                "https://u:p@a:8/b",
+                None,
+                "https://a:8/b/x",
+                "https://a:8/b",
+                "a:8",
+            ),
         ];
         for (host, port, url, display, header) in table {
             let (a, _) = Address::parse(host, port).unwrap();
@@ -247,9 +278,18 @@ mod tests {
 
     #[test]
     fn addresses_that_are_none_are_refused() {
-        for host in ["ftp://a", "http://", "http://a:99999", "a b", "http://a?x=1"] {
+        for host in [
+            "ftp://a",
+            "http://",
+            "http://a:99999",
+            "a b",
+            "http://a?x=1",
+        ] {
             assert!(
-                matches!(Address::parse(host, None), Err(TargetError::BadAddress { .. })),
+                matches!(
+                    Address::parse(host, None),
+                    Err(TargetError::BadAddress { .. })
+                ),
                 "{host}"
             );
         }
@@ -257,8 +297,19 @@ mod tests {
 
     #[test]
     fn loopback_is_known() {
-        for (host, want) in [("localhost", true), ("127.3.0.1", true), ("::1", true), ("0.0.0.0", true), ("10.0.0.1", false), ("h", false)] {
-            assert_eq!(Address::parse(host, None).unwrap().0.is_loopback(), want, "{host}");
+        for (host, want) in [
+            ("localhost", true),
+            ("127.3.0.1", true),
+            ("::1", true),
+            ("0.0.0.0", true),
+            ("10.0.0.1", false),
+            ("h", false),
+        ] {
+            assert_eq!(
+                Address::parse(host, None).unwrap().0.is_loopback(),
+                want,
+                "{host}"
+            );
         }
     }
 }
