@@ -1,1 +1,4 @@
 //! The program `tokscope`, as a library so that its parts can be tested.
+
+pub mod cli;
+pub mod simulator;
