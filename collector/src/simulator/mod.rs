@@ -18,7 +18,11 @@
 //! any process of the machine can read. `?since_ns=N` leaves out requests without anything at or
 //! after N. `POST /simulator/reset` forgets ended requests. At most [`truth::MAX_REQUESTS`] ended
 //! requests with [`truth::MAX_CHUNKS`] chunks are kept, about 120 MB; older ones are dropped and
-//! counted.
+//! counted. A running request takes 20 bytes a chunk besides.
+//!
+//! # Not simulated
+//! Several answers to a request, stop strings, log probabilities, tools, sampling: these options
+//! are accepted and ignored. Preemption: room for the whole answer is taken at the start.
 //!
 //! # Threads
 //! One thread runs the engine against the clock and writes all tokens (`driver`); a small
@@ -35,6 +39,7 @@ mod http;
 mod metrics;
 mod model;
 mod openai;
+mod prometheus;
 mod routes;
 mod tokens;
 pub mod truth;
