@@ -1,0 +1,3 @@
+//! The subcommands, a file each: options and what is printed, no measuring.
+
+pub mod simulate;
