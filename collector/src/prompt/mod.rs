@@ -248,7 +248,7 @@ mod tests {
     use super::*;
 
     fn cell() -> CellPrompts {
-        let (address, _) = crate::target::parse_address("http://h:1/base", None).unwrap();
+        let address = "http://h:1/base".parse().unwrap();
         let credentials = crate::target::Credentials::bearer("secret", "--api-key");
         CellPrompts {
             head: RequestHead::post(&address, &credentials, CHAT_PATH),

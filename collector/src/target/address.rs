@@ -167,6 +167,15 @@ impl Address {
     }
 }
 
+impl std::str::FromStr for Address {
+    type Err = TargetError;
+
+    /// As `--host` without `--port`; credentials in it are dropped.
+    fn from_str(host: &str) -> Result<Self, TargetError> {
+        Self::parse(host, None).map(|(address, _)| address)
+    }
+}
+
 /// What may be shown of a `--host` text: anything between `//` and the last `@` before the path is dropped.
 fn without_credentials(text: &str) -> String {
     let (scheme, rest) = match text.split_once("://") {

@@ -187,12 +187,6 @@ impl Target {
     }
 }
 
-/// An address for tests of other parts.
-#[cfg(test)]
-pub(crate) fn parse_address(host: &str, port: Option<u16>) -> Result<address::Parsed, TargetError> {
-    Address::parse(host, port)
-}
-
 /// How long a question to the server may take.
 const ASK_LIMIT: Duration = Duration::from_secs(10);
 /// How long `/metrics` may take when it is first tried.

@@ -1,0 +1,9 @@
+//! The measuring core over sockets: recorded answers, servers that misbehave, and the simulator,
+//! whose truth is known.
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod detect;
+mod server;
+mod streams;
+mod transcripts;
+mod truth;

@@ -1,0 +1,294 @@
+//! Cells against the simulator, which knows when each token was handed over.
+
+use std::sync::Arc;
+
+use tokscope_collector::cell::{Bench, CellMeasurement, CellOptions};
+use tokscope_collector::clock::Clock;
+use tokscope_collector::event::{Event, Events, Stamped};
+use tokscope_collector::load::Load;
+use tokscope_collector::load::connection::Endpoint;
+use tokscope_collector::load::record::Outcome;
+use tokscope_collector::load::stop::{Stop, stop_pair};
+use tokscope_collector::load::tokens::TokenSource;
+use tokscope_collector::plan::PlannedCell;
+use tokscope_collector::prompt::{Prompts, calibrate};
+use tokscope_collector::scrape::Scraper;
+use tokscope_collector::simulator::{self, Flavour, RequestTruth, Settings, Truth};
+use tokscope_collector::target::{Target, TargetOptions};
+
+struct Lab {
+    simulator: simulator::Running,
+    target: Target,
+    endpoint: Arc<Endpoint>,
+    load: Load,
+    prompts: Prompts,
+    scraper: Option<Scraper>,
+    events: Events,
+    heard: Option<tokio::sync::mpsc::UnboundedReceiver<Stamped>>,
+}
+
+impl Lab {
+    async fn new(settings: Settings, contexts: &[u32]) -> Self {
+        let simulator = simulator::start(settings, "127.0.0.1:0".parse().unwrap()).unwrap();
+        let clock = Clock::start();
+        let target = Target::detect(&TargetOptions {
+            host: simulator.url(),
+            ..TargetOptions::default()
+        })
+        .await
+        .unwrap();
+        let connect = std::time::Duration::from_secs(5);
+        let endpoint = Endpoint::resolve(&target.address, connect).await.unwrap();
+        let prompts = calibrate(&target, contexts, 1).await;
+        let scraper = target
+            .metrics_warning()
+            .is_none()
+            .then(|| Scraper::start(clock, &target));
+        let (to, heard) = tokio::sync::mpsc::unbounded_channel();
+        Self {
+            simulator,
+            endpoint: Arc::new(endpoint),
+            load: Load::start(clock, 1).unwrap(),
+            prompts,
+            scraper,
+            events: Events::new(clock, to),
+            heard: Some(heard),
+            target,
+        }
+    }
+
+    async fn cell(
+        &self,
+        context: u32,
+        concurrency: u32,
+        max_tokens: u32,
+        stop: &Stop,
+    ) -> CellMeasurement {
+        let bench = Bench {
+            target: &self.target,
+            endpoint: &self.endpoint,
+            load: &self.load,
+            prompts: &self.prompts,
+            scraper: self.scraper.as_ref(),
+            events: &self.events,
+        };
+        let cell = PlannedCell {
+            context_tokens: context,
+            concurrency,
+            max_tokens,
+            clamped_from: None,
+        };
+        let options = CellOptions {
+            duration_us: 2_000_000,
+            stable_us: 500_000,
+            ..CellOptions::default()
+        };
+        bench.measure(0, cell, &options, stop).await
+    }
+}
+
+/// Tokens that the simulator handed over inside the window.
+fn handed(truth: &Truth, clock: Clock, m: &CellMeasurement) -> u64 {
+    let window = m.window.unwrap();
+    let mut sum = 0;
+    for r in &truth.requests {
+        for (ns, tokens) in r.handed_ns.iter().zip(&r.tokens) {
+            let t = clock.us_of_monotonic_ns(*ns);
+            if u64::try_from(t).is_ok_and(|t| window.contains(t)) {
+                sum += u64::from(*tokens);
+            }
+        }
+    }
+    sum
+}
+
+/// The largest chunk times the streams: what may lie on the other side of an edge.
+fn allowance(truth: &Truth, m: &CellMeasurement) -> u64 {
+    let chunk = truth.requests.iter().flat_map(|r| &r.tokens).max();
+    let streams = u64::from(m.cell.concurrency) * u64::from(*chunk.unwrap());
+    streams.max(handed_total(truth) / 200)
+}
+
+fn handed_total(truth: &Truth) -> u64 {
+    truth
+        .requests
+        .iter()
+        .flat_map(|r| &r.tokens)
+        .map(|t| u64::from(*t))
+        .sum()
+}
+
+fn truth_of<'a>(truth: &'a Truth, id: &str) -> &'a RequestTruth {
+    truth.requests.iter().find(|r| r.id.ends_with(id)).unwrap()
+}
+
+async fn agrees(
+    settings: Settings,
+    context: u32,
+    concurrency: u32,
+    max_tokens: u32,
+) -> (CellMeasurement, Truth) {
+    let lab = Lab::new(settings, &[0, context]).await;
+    let m = lab
+        .cell(context, concurrency, max_tokens, &Stop::never())
+        .await;
+    assert_eq!(m.failure, None);
+    assert!(!m.warmup.timed_out, "{:?}", m.warmup);
+    let truth = lab.simulator.truth(0).await.unwrap();
+    let want = handed(&truth, lab.load.clock(), &m);
+    let got = m.tokens.as_ref().unwrap().tokens;
+    assert!(
+        got.abs_diff(want) <= allowance(&truth, &m),
+        "{got} counted, {want} handed over; simulator late by {:?}",
+        truth.late_ns
+    );
+    assert!(got > 0);
+    lab.simulator.stop().await;
+    (m, truth)
+}
+
+fn fast() -> Settings {
+    Settings {
+        step_base_us: 10_000.0,
+        ..Settings::default()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cells_tokens_are_those_the_server_handed_over() {
+    let (m, truth) = agrees(fast(), 2048, 4, 64).await;
+    assert_eq!(
+        m.tokens.as_ref().unwrap().source,
+        Some(TokenSource::ContinuousUsage)
+    );
+    let scout = m.scout.as_ref().unwrap();
+    assert_eq!(scout.error, None);
+    let prompt = scout.prompt_tokens.unwrap();
+    assert!(prompt.abs_diff(2048) <= 8, "{prompt}");
+    assert!(
+        m.warmup
+            .ready_reason
+            .starts_with("running_reqs=4/4, queue_reqs=0, active_streams=4/4")
+    );
+    assert_eq!(m.server.running.unwrap().max, 4.0);
+    // Server and client agree over the same scrapes.
+    let server = m.server.generation_tokens.unwrap().delta;
+    let client = m.server.client_tokens_between_scrapes.unwrap() as f64;
+    let chunk_a_stream_and_edge = 2.0 * 4.0;
+    assert!(
+        (server - client).abs() <= chunk_a_stream_and_edge + server * 0.01,
+        "{server} {client}"
+    );
+    // Restarts, each with an id and a record of its own.
+    for stream in &m.streams {
+        let (last, finished) = stream.requests.split_last().unwrap();
+        assert!(!finished.is_empty());
+        assert!(
+            finished
+                .iter()
+                .all(|r| r.outcome == Outcome::Finished && r.usage_tokens == Some(64))
+        );
+        assert_eq!(last.outcome, Outcome::CutByUs);
+        for r in &stream.requests[..finished.len()] {
+            let t = truth_of(&truth, &r.id);
+            assert_eq!(r.prompt_tokens, Some(t.prompt_tokens));
+            assert_eq!(t.tokens.iter().sum::<u32>(), 64);
+        }
+    }
+    assert_eq!(m.client.connections_opened, 4);
+    assert!(m.client.tick.unwrap().ticks > 500);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn several_tokens_a_chunk_count_as_several() {
+    let settings = Settings {
+        spec_accept: vec![0.9, 0.7, 0.5],
+        ..fast()
+    };
+    let (m, _) = agrees(settings, 0, 3, 512).await;
+    let tokens = m.tokens.unwrap();
+    assert!(tokens.tokens > 2 * tokens.chunks, "{tokens:?}");
+    let spec = m.server.spec.unwrap();
+    assert!(spec.drafts > 0.0);
+    let by_position: f64 = spec.accepted_per_pos.iter().sum();
+    assert_eq!(by_position, spec.accepted_tokens);
+    assert!(m.scout.is_none(), "there is nothing to fill at context 0");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_proxy_that_tells_usage_at_the_end_only_gives_the_same_tokens() {
+    let settings = Settings {
+        flavour: Flavour::Proxy,
+        spec_accept: vec![0.9, 0.7, 0.5],
+        ..fast()
+    };
+    let (m, _) = agrees(settings, 0, 4, 48).await;
+    let tokens = m.tokens.unwrap();
+    assert_eq!(tokens.source, Some(TokenSource::FinalUsageSpread));
+    assert!(
+        m.warmup
+            .ready_reason
+            .starts_with("metrics_unavailable, active_streams=")
+    );
+    assert_eq!(m.server.running, None);
+    assert!(m.server.unavailable.is_some());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stopped_cell_ends_soon_with_what_there_is() {
+    let mut lab = Lab::new(fast(), &[0]).await;
+    let mut heard = lab.heard.take().unwrap();
+    let (stopper, stop) = stop_pair();
+    let (m, ()) = tokio::join!(lab.cell(0, 2, 4096, &stop), async {
+        while let Some(s) = heard.recv().await {
+            if matches!(
+                s.event,
+                Event::Tick {
+                    in_window: true,
+                    ..
+                }
+            ) {
+                break;
+            }
+        }
+        stopper.stop();
+    });
+    assert!(m.interrupted);
+    assert_eq!(m.failure, None);
+    let window = m.window.unwrap();
+    assert!(
+        window.seconds() > 0.0 && window.seconds() < 2.0,
+        "{window:?}"
+    );
+    assert!(m.tokens.unwrap().tokens > 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn more_streams_than_slots_time_out_in_words_and_are_measured() {
+    let settings = Settings { slots: 2, ..fast() };
+    let lab = Lab::new(settings, &[0]).await;
+    let bench = Bench {
+        target: &lab.target,
+        endpoint: &lab.endpoint,
+        load: &lab.load,
+        prompts: &lab.prompts,
+        scraper: lab.scraper.as_ref(),
+        events: &lab.events,
+    };
+    let cell = PlannedCell {
+        context_tokens: 0,
+        concurrency: 3,
+        max_tokens: 2048,
+        clamped_from: None,
+    };
+    let options = CellOptions {
+        duration_us: 1_000_000,
+        warmup_timeout_us: Some(1_500_000),
+        ..CellOptions::default()
+    };
+    let m = bench.measure(0, cell, &options, &Stop::never()).await;
+    assert!(m.warmup.timed_out);
+    assert_eq!(m.warmup.ready_reason, "warmup_timeout");
+    assert_eq!(m.warmup.timeout_reason, "running_reqs=2/3");
+    assert!(m.window.is_some() && m.aggregate_tps().is_some());
+}
