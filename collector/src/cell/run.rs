@@ -365,7 +365,9 @@ impl CellRun<'_> {
             let now_us = self.now_us();
             if now_us >= next_scrape_us {
                 next_scrape_us = now_us + SCRAPE_EVERY_US;
-                self.scrape_now();
+                if let Some(scraper) = self.bench.scraper {
+                    scraper.scrape_if_idle();
+                }
             }
             let look = self.look(streams, now_us, streams_us);
             if now_us >= next_tick_us {

@@ -4,6 +4,7 @@
 pub mod body;
 pub mod chunk;
 pub mod connection;
+pub mod files;
 pub mod health;
 pub mod progress;
 mod reader;

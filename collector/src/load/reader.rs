@@ -27,10 +27,10 @@ pub(super) struct End {
 }
 
 impl End {
-    pub(super) fn failed(outcome: Outcome, error: impl ToString) -> Self {
+    pub(super) fn failed(outcome: Outcome, error: impl Into<String>) -> Self {
         Self {
             outcome,
-            error: Some(error.to_string()),
+            error: Some(error.into()),
             reusable: false,
         }
     }
@@ -63,7 +63,7 @@ impl Reader<'_> {
         let limit = self.limits.first_token;
         let mut head = match tokio::time::timeout(limit, self.head(connection)).await {
             Err(_) => return self.silent(),
-            Ok(Err(e)) => return End::failed(Outcome::Connect, e),
+            Ok(Err(e)) => return End::failed(Outcome::Connect, e.to_string()),
             Ok(Ok(head)) => head,
         };
         self.entry.http_status = Some(head.status);
@@ -139,7 +139,7 @@ impl Reader<'_> {
                 Err(e) => {
                     sse.finish(|data| self.event(data));
                     let broken = ConnectionError::Broken(e);
-                    return Err(End::failed(Outcome::Truncated, broken));
+                    return Err(End::failed(Outcome::Truncated, broken.to_string()));
                 }
             }
         }
@@ -154,10 +154,11 @@ impl Reader<'_> {
     ) -> Result<(), End> {
         while !connection.pending().is_empty() && !framing.is_done() {
             let taken = framing.take(connection.pending());
-            let (used, payload) = taken.map_err(|e| End::failed(Outcome::Truncated, e))?;
+            let (used, payload) =
+                taken.map_err(|e| End::failed(Outcome::Truncated, e.to_string()))?;
             self.entry.body_bytes += payload.len() as u64;
             let fed = sse.feed(payload, |data| self.event(data));
-            fed.map_err(|e| End::failed(Outcome::Truncated, e))?;
+            fed.map_err(|e| End::failed(Outcome::Truncated, e.to_string()))?;
             connection.consume(used);
         }
         Ok(())

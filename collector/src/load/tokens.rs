@@ -358,7 +358,7 @@ mod tests {
     #[test]
     fn the_worst_source_names_the_cell() {
         let usage = stream(&[&[(1, true, Some(3)), (2, true, Some(6))]]);
-        let w = TokenTimeline::new(&[usage.clone()]).window(0, 9);
+        let w = TokenTimeline::new(std::slice::from_ref(&usage)).window(0, 9);
         assert_eq!(w.source, Some(ContinuousUsage));
         let late = stream(&[&[(1, true, None), (2, true, None), (3, false, Some(4))]]);
         let w = TokenTimeline::new(&[usage, late]).window(0, 9);

@@ -78,7 +78,7 @@ impl Worker {
             record.requests.push(request);
             let more = self.max_requests.is_none_or(|max| ordinal + 1 < max);
             let (end, prepared, used) = match connection {
-                Err(e) => (End::failed(Outcome::Connect, e), None, None),
+                Err(e) => (End::failed(Outcome::Connect, e.to_string()), None, None),
                 Ok(mut c) => {
                     record.connections_reused += u32::from(c.was_used());
                     let (end, prepared) = self.exchange(&mut c, &next, more, &mut record).await;
@@ -165,7 +165,7 @@ impl Worker {
             // It may have answered before it read all: that answer says more than a broken pipe.
             Ok(Err(e)) if connection.fill().await.unwrap_or(0) == 0 => {
                 return (
-                    End::failed(Outcome::Connect, ConnectionError::Broken(e)),
+                    End::failed(Outcome::Connect, ConnectionError::Broken(e).to_string()),
                     None,
                 );
             }

@@ -32,10 +32,10 @@ const fn rule(names: &'static [&'static str], combine: Combine, set: Set) -> Rul
 
 const VLLM: &[Rule] = &[
     rule(&["vllm:num_requests_running"], Sum, |v, x| {
-        v.running = Some(x)
+        v.running = Some(x);
     }),
     rule(&["vllm:num_requests_waiting"], Sum, |v, x| {
-        v.waiting = Some(x)
+        v.waiting = Some(x);
     }),
     rule(
         // V0 and early V1 had the second name.
@@ -102,7 +102,7 @@ const VLLM: &[Rule] = &[
 
 const SGLANG: &[Rule] = &[
     rule(&["sglang:num_running_reqs"], Sum, |v, x| {
-        v.running = Some(x)
+        v.running = Some(x);
     }),
     rule(&["sglang:num_queue_reqs"], Sum, |v, x| v.waiting = Some(x)),
     rule(

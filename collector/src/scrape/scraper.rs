@@ -1,6 +1,7 @@
 //! Scrapes `/metrics` once a second on a task of its own, and once more whenever asked. A scrape
 //! that failed is a gap. Nobody waits for it inside a window.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -26,6 +27,7 @@ pub struct Scraper {
     history: Arc<Mutex<Vec<Scrape>>>,
     latest: watch::Receiver<Option<Arc<Scrape>>>,
     ask: mpsc::UnboundedSender<()>,
+    under_way: Arc<AtomicUsize>,
     task: JoinHandle<()>,
 }
 
@@ -42,15 +44,18 @@ impl Scraper {
         let history = Arc::new(Mutex::new(Vec::new()));
         let (tell, latest) = watch::channel(None);
         let (ask, asked) = mpsc::unbounded_channel();
+        let under_way = Arc::new(AtomicUsize::new(0));
         let keep = Keep {
             history: Arc::clone(&history),
             tell: Arc::new(tell),
+            under_way: Arc::clone(&under_way),
         };
         let task = tokio::spawn(run(source, keep, asked));
         Self {
             history,
             latest,
             ask,
+            under_way,
             task,
         }
     }
@@ -59,6 +64,14 @@ impl Scraper {
     pub fn scrape_now(&self) {
         // The task lives as long as we do.
         let _ = self.ask.send(());
+    }
+
+    /// Asks for a scrape unless one is under way: for looking often without piling questions on a
+    /// slow server.
+    pub fn scrape_if_idle(&self) {
+        if self.under_way.load(Ordering::Relaxed) == 0 {
+            self.scrape_now();
+        }
     }
 
     /// The newest outcome.
@@ -117,6 +130,7 @@ struct Source {
 struct Keep {
     history: Arc<Mutex<Vec<Scrape>>>,
     tell: Arc<watch::Sender<Option<Arc<Scrape>>>>,
+    under_way: Arc<AtomicUsize>,
 }
 
 async fn run(source: Source, keep: Keep, mut asked: mpsc::UnboundedReceiver<()>) {
@@ -140,7 +154,9 @@ async fn run(source: Source, keep: Keep, mut asked: mpsc::UnboundedReceiver<()>)
 }
 
 async fn once(source: Source, keep: Keep) {
+    keep.under_way.fetch_add(1, Ordering::Relaxed);
     let scrape = source.scrape().await;
+    keep.under_way.fetch_sub(1, Ordering::Relaxed);
     let mut history = keep.history.lock().unwrap_or_else(PoisonError::into_inner);
     // Two may be under way: they are kept in order of time, not of coming here.
     let at = history.partition_point(|s| time_of(s) <= time_of(&scrape));

@@ -2,6 +2,7 @@
 //! whose truth is known.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod cells;
 mod detect;
 mod server;
 mod streams;

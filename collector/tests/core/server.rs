@@ -56,7 +56,7 @@ impl Server {
                                     }
                                 }
                                 Do::Sleep(ms) => {
-                                    tokio::time::sleep(Duration::from_millis(ms)).await
+                                    tokio::time::sleep(Duration::from_millis(ms)).await;
                                 }
                                 Do::Hang => std::future::pending().await,
                             }

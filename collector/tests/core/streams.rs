@@ -387,3 +387,16 @@ async fn a_hundred_events_in_one_write_then_a_close_all_count() {
     assert_eq!(r.usage_tokens, Some(100));
     assert_eq!(r.outcome, Outcome::Truncated);
 }
+
+#[tokio::test]
+async fn a_localhost_that_is_ipv4_only_is_found() {
+    let body = format!("{STREAM_HEAD}{}{}{DONE}", event("a", Some(1)), finish());
+    let server = Server::start(true, move |_, _| vec![send(&body)]).await;
+    let address: Address = format!("http://localhost:{}", server.addr.port())
+        .parse()
+        .unwrap();
+    let endpoint = Endpoint::resolve(&address, Duration::from_secs(5))
+        .await
+        .unwrap();
+    assert_eq!(endpoint.address(), Some(server.addr));
+}

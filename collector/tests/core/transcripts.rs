@@ -64,7 +64,7 @@ fn read<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Read {
         out.usage.cached_tokens = usage.cached_tokens.or(out.usage.cached_tokens);
         out.finish = chunk
             .finish_reason
-            .map(|r| r.into_owned())
+            .map(std::borrow::Cow::into_owned)
             .or(out.finish.take());
         record
             .arrivals

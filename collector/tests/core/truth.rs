@@ -292,3 +292,55 @@ async fn more_streams_than_slots_time_out_in_words_and_are_measured() {
     assert_eq!(m.warmup.timeout_reason, "running_reqs=2/3");
     assert!(m.window.is_some() && m.aggregate_tps().is_some());
 }
+
+fn percentile(sorted: &[f64], p: usize) -> f64 {
+    sorted[(sorted.len() - 1) * p / 100]
+}
+
+/// For people: how far client and server are apart.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "prints figures instead of judging them"]
+async fn print_differences_to_the_truth() {
+    for spec in [vec![], vec![0.9, 0.7, 0.5]] {
+        for concurrency in [1, 4, 16] {
+            let settings = Settings {
+                spec_accept: spec.clone(),
+                ..Settings::default()
+            };
+            let lab = Lab::new(settings, &[0, 2048]).await;
+            let m = lab.cell(2048, concurrency, 64, &Stop::never()).await;
+            let truth = lab.simulator.truth(0).await.unwrap();
+            let clock = lab.load.clock();
+            let mut apart_ms = Vec::new();
+            for r in m.streams.iter().flat_map(|s| &s.requests) {
+                let t = truth_of(&truth, &r.id);
+                if let (Some(ours), Some(first)) = (r.ttft_us(), t.handed_ns.first()) {
+                    let theirs =
+                        clock.us_of_monotonic_ns(*first) - clock.us_of_monotonic_ns(t.received_ns);
+                    apart_ms.push((ours as f64 - theirs as f64) / 1e3);
+                }
+            }
+            apart_ms.sort_by(f64::total_cmp);
+            let tokens = m.tokens.as_ref().unwrap();
+            println!(
+                "C={concurrency} spec={spec:?} tokens {} handed {} tps {:.1} ttft apart p50 {:.3} p99 {:.3} ms n={} simulator late p99 {:?} ns max {:?} client tick {:?} cpu {:?} us of {} spread {:?} events {} server {:?} client {:?} spec {:?}",
+                tokens.tokens,
+                handed(&truth, clock, &m),
+                m.aggregate_tps().unwrap(),
+                percentile(&apart_ms, 50),
+                percentile(&apart_ms, 99),
+                apart_ms.len(),
+                truth.late_ns.p99,
+                truth.late_ns.max,
+                m.client.tick,
+                m.client.load_cpu_us,
+                m.client.span_us,
+                m.client.start_spread_us,
+                m.client.events,
+                m.server.generation_tokens,
+                m.server.client_tokens_between_scrapes,
+                m.server.spec,
+            );
+        }
+    }
+}
