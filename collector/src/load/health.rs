@@ -19,6 +19,9 @@ pub struct ClientHealth {
     pub connections_opened: u32,
     /// Requests sent on a connection that had carried one before.
     pub connections_reused: u32,
+    /// Kept connections that the server had closed as the next request was sent, which then went
+    /// out on a new one.
+    pub connections_stale: u32,
     /// Body bytes received, over all streams.
     pub body_bytes: u64,
     /// Events received that carried output or usage.

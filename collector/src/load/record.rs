@@ -235,6 +235,9 @@ pub struct StreamRecord {
     pub connections_opened: u32,
     /// Requests sent on a connection that had carried one before.
     pub connections_reused: u32,
+    /// Kept connections that the server had closed as the next request was sent, which then went
+    /// out on a new one.
+    pub connections_stale: u32,
     /// Where the connection went.
     pub address: Option<SocketAddr>,
 }

@@ -239,6 +239,7 @@ fn count(records: &[StreamRecord], health: &mut ClientHealth) {
     for r in records {
         health.connections_opened += r.connections_opened;
         health.connections_reused += r.connections_reused;
+        health.connections_stale += r.connections_stale;
         health.events += r.arrivals.len() as u64;
         health.body_bytes += r.requests.iter().map(|r| r.body_bytes).sum::<u64>();
     }

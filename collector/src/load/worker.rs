@@ -48,6 +48,15 @@ pub(super) struct Worker {
     pub(super) expected_arrivals: usize,
 }
 
+/// One try at a request.
+struct Attempt {
+    end: End,
+    prepared: Option<PreparedRequest>,
+    used: Option<Connection>,
+    /// A kept connection turned out to be closed before any answer began.
+    stale: bool,
+}
+
 impl Worker {
     /// Opens the connection, reports through `opened` (by dropping it), waits for `start`, runs.
     pub(super) async fn run(
@@ -77,15 +86,21 @@ impl Worker {
             let request = RequestRecord::due(id, self.stream, ordinal, due_us);
             record.requests.push(request);
             let more = self.max_requests.is_none_or(|max| ordinal + 1 < max);
-            let (end, prepared, used) = match connection {
-                Err(e) => (End::failed(Outcome::Connect, e.to_string()), None, None),
-                Ok(mut c) => {
-                    record.connections_reused += u32::from(c.was_used());
-                    let (end, prepared) = self.exchange(&mut c, &next, more, &mut record).await;
-                    (end, prepared, Some(c))
-                }
-            };
+            let mut attempt = self.attempt(connection, &next, more, &mut record).await;
+            if attempt.stale {
+                // The server had closed the kept connection as we sent: nothing was answered, and
+                // nothing measured. Counted, so that it isn't hidden.
+                record.connections_stale += 1;
+                let fresh = self.open(&mut record).await;
+                attempt = self.attempt(fresh, &next, more, &mut record).await;
+            }
             due_us = self.clock.now_us();
+            let Attempt {
+                end,
+                prepared,
+                used,
+                ..
+            } = attempt;
             let reusable = end.reusable;
             let outcome = end.outcome;
             if let Some(r) = record.requests.last_mut() {
@@ -114,6 +129,42 @@ impl Worker {
             };
         }
         record
+    }
+
+    /// Sends the request on this connection, if there is one.
+    async fn attempt(
+        &mut self,
+        connection: Result<Connection, ConnectionError>,
+        request: &PreparedRequest,
+        more: bool,
+        record: &mut StreamRecord,
+    ) -> Attempt {
+        let mut connection = match connection {
+            Ok(connection) => connection,
+            Err(e) => {
+                let stopped = self.stop.is_stopped();
+                let failed = || End::failed(Outcome::Connect, e.to_string());
+                return Attempt {
+                    end: if stopped { End::cut() } else { failed() },
+                    prepared: None,
+                    used: None,
+                    stale: false,
+                };
+            }
+        };
+        let reused = connection.was_used();
+        record.connections_reused += u32::from(reused);
+        let (end, prepared) = self.exchange(&mut connection, request, more, record).await;
+        let answered = record
+            .requests
+            .last()
+            .is_some_and(|r| r.first_byte_us.is_some());
+        Attempt {
+            stale: reused && !answered && end.outcome == Outcome::Connect,
+            end,
+            prepared,
+            used: Some(connection),
+        }
     }
 
     fn progress(&self) -> &Progress {

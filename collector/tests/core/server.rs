@@ -15,6 +15,8 @@ pub(crate) enum Do {
     Sleep(u64),
     /// Keep the connection open and do nothing more.
     Hang,
+    /// Close without reading what was sent meanwhile.
+    CloseUnread,
 }
 
 pub(crate) fn send(text: impl AsRef<[u8]>) -> Do {
@@ -58,6 +60,7 @@ impl Server {
                                 Do::Sleep(ms) => {
                                     tokio::time::sleep(Duration::from_millis(ms)).await;
                                 }
+                                Do::CloseUnread => return,
                                 Do::Hang => std::future::pending().await,
                             }
                         }

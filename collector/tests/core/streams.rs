@@ -400,3 +400,30 @@ async fn a_localhost_that_is_ipv4_only_is_found() {
         .unwrap();
     assert_eq!(endpoint.address(), Some(server.addr));
 }
+
+#[tokio::test]
+async fn a_kept_connection_that_was_closed_unsaid_costs_a_new_one_and_is_counted() {
+    let body = format!("{STREAM_HEAD}{}{}{DONE}", event("a", Some(1)), finish());
+    // Closes after each answer without a word of it; late enough to be found out by sending only.
+    let server = Server::start(true, move |_, n| {
+        let mut steps = vec![send(&body)];
+        if n == 0 {
+            steps.push(Do::Sleep(30));
+            steps.push(Do::CloseUnread);
+        }
+        steps
+    })
+    .await;
+    let (records, health) = run_streams(server.addr, 1, Some(3)).await;
+    assert!(
+        records[0]
+            .requests
+            .iter()
+            .all(|r| r.outcome == Outcome::Finished)
+    );
+    assert_eq!(records[0].requests.len(), 3);
+    assert_eq!(
+        (health.connections_stale, health.connections_opened),
+        (1, 2)
+    );
+}
