@@ -2,6 +2,7 @@
 //! nothing.
 
 pub mod measurement;
+mod phases;
 mod ready;
 mod run;
 
