@@ -222,6 +222,8 @@ impl Worker {
             }
             Ok(_) => entry.written_us = Some(self.clock.now_us()),
         }
+        // Streams that are due at the same time shall all have sent before any prepares its next.
+        tokio::task::yield_now().await;
         let prepared = more.then(|| self.source.prepare(self.stream, ordinal));
         let mut reader = Reader {
             clock: self.clock,

@@ -235,6 +235,20 @@ async fn a_proxy_that_tells_usage_at_the_end_only_gives_the_same_tokens() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_sglang_is_measured_by_its_own_metrics() {
+    let settings = Settings {
+        flavour: Flavour::Sglang,
+        spec_accept: vec![0.9, 0.7],
+        ..fast()
+    };
+    let (m, _) = agrees(settings, 1024, 4, 128).await;
+    assert_eq!(m.server.running.unwrap().max, 4.0);
+    assert!(m.server.gen_throughput_median.unwrap() > 0.0);
+    assert!(m.server.spec_accept_length.unwrap().mean > 1.0);
+    assert_eq!(m.server.spec, None, "it has gauges only");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stopped_cell_ends_soon_with_what_there_is() {
     let mut lab = Lab::new(fast(), &[0]).await;
     let mut heard = lab.heard.take().unwrap();
@@ -302,7 +316,7 @@ fn percentile(sorted: &[f64], p: usize) -> f64 {
 #[ignore = "prints figures instead of judging them"]
 async fn print_differences_to_the_truth() {
     for spec in [vec![], vec![0.9, 0.7, 0.5]] {
-        for concurrency in [1, 4, 16] {
+        for concurrency in [1, 4, 16, 64, 256] {
             let settings = Settings {
                 spec_accept: spec.clone(),
                 ..Settings::default()
