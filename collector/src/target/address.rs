@@ -177,7 +177,7 @@ impl std::str::FromStr for Address {
 }
 
 /// What may be shown of a `--host` text: anything between `//` and the last `@` before the path is dropped.
-fn without_credentials(text: &str) -> String {
+pub(super) fn without_credentials(text: &str) -> String {
     let (scheme, rest) = match text.split_once("://") {
         Some((scheme, rest)) => (format!("{scheme}://"), rest),
         None => (String::new(), text),

@@ -56,8 +56,8 @@ impl Engine {
     }
 }
 
-/// Where to find a server and how to ask it.
-#[derive(Clone, Debug, Default)]
+/// Where to find a server and how to ask it. `Debug` shows neither key nor password.
+#[derive(Clone, Default)]
 pub struct TargetOptions {
     /// `--host`: a host name, an address or a URL with or without a base path. Empty: `localhost`.
     pub host: String,
@@ -71,6 +71,19 @@ pub struct TargetOptions {
     pub kv_budget_tokens: Option<u64>,
     /// `--dcp-size`: multiplies the KV budget read from the server.
     pub dcp_size: Option<u32>,
+}
+
+impl std::fmt::Debug for TargetOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TargetOptions")
+            .field("host", &address::without_credentials(&self.host))
+            .field("port", &self.port)
+            .field("api_key", &self.api_key.as_ref().map(|_| "..."))
+            .field("model", &self.model)
+            .field("kv_budget_tokens", &self.kv_budget_tokens)
+            .field("dcp_size", &self.dcp_size)
+            .finish()
+    }
 }
 
 /// A limit, with where it was read.

@@ -311,12 +311,12 @@ fn percentile(sorted: &[f64], p: usize) -> f64 {
     sorted[(sorted.len() - 1) * p / 100]
 }
 
-/// For people: how far client and server are apart.
+/// Figures for people, too; the bound on TTFT needs a quiet machine.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "prints figures instead of judging them"]
-async fn print_differences_to_the_truth() {
+#[ignore = "judges milliseconds: run it by name on a quiet machine, in release"]
+async fn tokens_and_ttft_agree_with_the_truth_request_by_request() {
     for spec in [vec![], vec![0.9, 0.7, 0.5]] {
-        for concurrency in [1, 4, 16, 64, 256] {
+        for concurrency in [1, 4, 16] {
             let settings = Settings {
                 spec_accept: spec.clone(),
                 ..Settings::default()
@@ -336,6 +336,9 @@ async fn print_differences_to_the_truth() {
             }
             apart_ms.sort_by(f64::total_cmp);
             let tokens = m.tokens.as_ref().unwrap();
+            let off = tokens.tokens.abs_diff(handed(&truth, clock, &m));
+            assert!(off <= allowance(&truth, &m), "{off} tokens apart");
+            assert!(percentile(&apart_ms, 50) < 2.0, "{apart_ms:?}");
             println!(
                 "C={concurrency} spec={spec:?} tokens {} handed {} tps {:.1} ttft apart p50 {:.3} p99 {:.3} ms n={} simulator late p99 {:?} ns max {:?} client tick {:?} cpu {:?} us of {} spread {:?} events {} server {:?} client {:?} spec {:?}",
                 tokens.tokens,
