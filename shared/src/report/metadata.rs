@@ -153,10 +153,10 @@ section! {
         expected_answer: Value,
         /// Answers that look right and are not.
         decoy_answers: Value,
-        /// Tolerance of a numeric answer.
-        approx_tolerance: Num,
-        /// Rows of the data set.
-        dataset_rows: Int,
+        /// Tolerance of a numeric answer, by part.
+        approx_tolerance: Value,
+        /// Rows of the data set; text in some versions.
+        dataset_rows: Value,
         /// SHA-256 of the data set.
         dataset_sha256: String,
         /// The data set.
