@@ -442,5 +442,6 @@ fn missing_cells(report: &Report) -> Option<String> {
     }
     let more = if n > 4 { format!(" and {} more", n - 4) } else { String::new() };
     missing.truncate(4);
-    Some(format!("{n} of the cells asked for are missing (skipped, left out or interrupted): {}{more}", missing.join(", ")))
+    let what = if n == 1 { "1 cell that was asked for is" } else { &format!("{n} cells that were asked for are") };
+    Some(format!("{what} missing (skipped, left out or interrupted): {}{more}", missing.join(", ")))
 }
