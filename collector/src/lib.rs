@@ -1,3 +1,12 @@
 //! The program `tokscope`, as a library so that its parts can be tested.
 
+pub mod cell;
 pub mod cli;
+pub mod clock;
+pub mod event;
+pub mod host;
+pub mod load;
+pub mod output;
+pub mod plan;
+pub mod report;
+pub mod scrape;

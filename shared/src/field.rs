@@ -31,6 +31,16 @@ impl<T> Field<T> {
         matches!(self, Field::Absent)
     }
 
+    /// The value through `change`; what isn't one stays what it is.
+    pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Field<U> {
+        match self {
+            Field::Is(value) => Field::Is(change(value)),
+            Field::Absent => Field::Absent,
+            Field::Null => Field::Null,
+            Field::Odd(value) => Field::Odd(value),
+        }
+    }
+
     /// A value, or null where there is none: how a measurement is written.
     pub fn or_null(value: Option<T>) -> Self {
         value.map_or(Field::Null, Field::Is)
@@ -129,6 +139,12 @@ impl Int {
     /// The value; beyond the range it is the nearest end of it.
     pub fn i64(&self) -> i64 {
         self.0.as_i64().unwrap_or_else(|| self.0.as_f64().unwrap_or(0.0) as i64)
+    }
+}
+
+impl<T: Into<Number>> From<T> for Int {
+    fn from(value: T) -> Self {
+        Int(value.into())
     }
 }
 

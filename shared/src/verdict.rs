@@ -172,7 +172,10 @@ fn failures(cell: &Cell, reasons: &mut Vec<Reason>) {
     let errors = cell.num_errors.i64().unwrap_or(0);
     let source = cell.aggregate_source.str().unwrap_or_default();
     let rate = metric::rate(cell);
-    let failed = errors > 0 || failure.is_some() || source == "invalid_stream_failure" || rate == Reading::Sentinel(Sentinel::StreamFailed);
+    let failed = errors > 0
+        || source == "invalid_stream_failure"
+        || rate == Reading::Sentinel(Sentinel::StreamFailed)
+        || (failure.is_some() && rate.value().is_some());
     let looped = cell.loop_detected.yes() || source == "invalid_exact_repetition" || rate == Reading::Sentinel(Sentinel::Repetition);
     if looped {
         add("repetition", "the text repeated itself".to_owned());
@@ -191,7 +194,7 @@ fn failures(cell: &Cell, reasons: &mut Vec<Reason>) {
         Reading::Sentinel(Sentinel::KvBudget | Sentinel::Skipped) => add("not-run", rate.absence().unwrap_or_default().to_owned()),
         Reading::Sentinel(Sentinel::Unknown) => add("no-tokens", "the rate is a negative number of unknown meaning".to_owned()),
         Reading::Zero if !failed && !looped => add("no-tokens", "the rate is 0: the cell failed or nothing was generated".to_owned()),
-        Reading::Null | Reading::Absent if !failed && !looped => add("no-tokens", "there is no rate".to_owned()),
+        Reading::Null | Reading::Absent if !failed && !looped => add("no-tokens", failure.unwrap_or("there is no rate").to_owned()),
         _ => {}
     }
     if source == "prometheus_fallback" || source == "none" {

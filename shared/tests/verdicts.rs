@@ -42,6 +42,8 @@ fn each_rule_fires_alone() {
         (json!({ "aggregate_tps": -3.0, "num_errors": 4 }), vec!["repetition"]),
         (json!({ "aggregate_tps": -4.0, "num_errors": 4, "failure_reason": "ReadTimeout" }), vec!["stream-failed"]),
         (json!({ "aggregate_tps": null }), vec!["no-tokens"]),
+        (json!({ "aggregate_tps": null, "failure_reason": "nothing came" }), vec!["no-tokens"]),
+        (json!({ "failure_reason": "ReadTimeout" }), vec!["stream-failed"]),
         (json!({ "num_errors": 1 }), vec!["stream-failed"]),
         (
             json!({ "aggregate_source": "prometheus_fallback", "server_gen_throughput": 400.0, "client_output_tokens": 5 }),

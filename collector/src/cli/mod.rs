@@ -2,13 +2,14 @@
 
 pub mod check;
 pub mod exit;
+pub mod serve;
 
 use clap::{Parser, Subcommand};
 use exit::Exit;
 
 /// Measures how fast a large language model is served, and shows it.
 #[derive(Parser, Debug)]
-#[command(name = "tokscope", version, about, max_term_width = 100, arg_required_else_help = true)]
+#[command(name = "tokscope", version, about, max_term_width = 100, arg_required_else_help = true, disable_help_subcommand = true)]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -17,11 +18,21 @@ pub struct Cli {
 #[derive(Subcommand, Debug)]
 enum Command {
     Check(check::CheckArgs),
+    Serve(serve::ServeArgs),
 }
 
 /// Does what the command line says.
 pub fn run(cli: &Cli) -> Exit {
-    match &cli.command {
-        Command::Check(args) => check::check(args),
-    }
+    let outcome = match &cli.command {
+        Command::Check(args) => return check::check(args),
+        Command::Serve(args) => blocking(serve::serve(args)),
+    };
+    outcome.unwrap_or_else(|error| {
+        eprintln!("tokscope: {error}");
+        Exit::Failed
+    })
+}
+
+fn blocking(work: impl Future<Output = anyhow::Result<Exit>>) -> anyhow::Result<Exit> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(work)
 }

@@ -177,8 +177,16 @@ section! {
         @always tick_late_max_us: Num,
         /// Ticks behind these numbers.
         @always ticks: Int,
+        /// CPU time of the load threads in µs; null where the system doesn't tell.
+        @always load_cpu_us: Int,
+        /// µs from the first stream's start to the last one's end, over which ticks and CPU time were taken.
+        @always span_us: Int,
+        /// Threads that read the streams.
+        @always load_threads: Int,
         /// Connections opened.
         @always connections_opened: Int,
+        /// Requests sent on a connection that had carried one before.
+        @always connections_reused: Int,
         /// Requests sent.
         @always requests_sent: Int,
         /// Bytes of streams received.
@@ -241,7 +249,7 @@ section! {
 
     /// Columns of a cell.
     pub struct CellSeries {
-        /// Tokens in each second of the window; the last second may be a part.
+        /// Tokens in each whole second of the window; the part of a second at its end is left out.
         @always tokens_per_s: List<Int>,
         /// The requests.
         @always requests: RequestColumns,

@@ -1,0 +1,6 @@
+//! One sustained-decode cell: idle, scout, streams, ready, window, drain. It measures and judges
+//! nothing.
+
+pub mod measurement;
+
+pub use measurement::{CellMeasurement, FailurePhase, IdleWait, Scout, Warmup, Window};

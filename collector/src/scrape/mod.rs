@@ -1,0 +1,4 @@
+//! The server's own metrics: reading their text, picking the values that matter, scraping on a
+//! clock of their own. It never touches a token's path.
+
+pub mod snapshot;
