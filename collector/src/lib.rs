@@ -10,3 +10,4 @@ pub mod output;
 pub mod plan;
 pub mod report;
 pub mod scrape;
+pub mod simulator;

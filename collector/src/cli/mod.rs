@@ -3,6 +3,7 @@
 pub mod check;
 pub mod exit;
 pub mod serve;
+pub mod simulate;
 
 use clap::{Parser, Subcommand};
 use exit::Exit;
@@ -19,6 +20,7 @@ pub struct Cli {
 enum Command {
     Check(check::CheckArgs),
     Serve(serve::ServeArgs),
+    Simulate(simulate::SimulateArgs),
 }
 
 /// Does what the command line says.
@@ -26,6 +28,7 @@ pub fn run(cli: &Cli) -> Exit {
     let outcome = match &cli.command {
         Command::Check(args) => return check::check(args),
         Command::Serve(args) => blocking(serve::serve(args)),
+        Command::Simulate(args) => blocking(async { simulate::simulate(args.clone()).await.map(|()| Exit::Ok) }),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("tokscope: {error}");
