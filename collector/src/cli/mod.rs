@@ -1,7 +1,9 @@
 //! The command line: a file a subcommand. Parsing, exit codes and printing; the work is done elsewhere.
 
 pub mod check;
+pub mod demo;
 pub mod exit;
+pub mod run;
 pub mod serve;
 pub mod simulate;
 
@@ -18,6 +20,8 @@ pub struct Cli {
 
 #[derive(Subcommand, Debug)]
 enum Command {
+    Demo(demo::DemoArgs),
+    Run(run::RunArgs),
     Check(check::CheckArgs),
     Serve(serve::ServeArgs),
     Simulate(simulate::SimulateArgs),
@@ -26,6 +30,8 @@ enum Command {
 /// Does what the command line says.
 pub fn run(cli: &Cli) -> Exit {
     let outcome = match &cli.command {
+        Command::Demo(args) => blocking(demo::demo(args)),
+        Command::Run(args) => blocking(run::run_command(args)),
         Command::Check(args) => return check::check(args),
         Command::Serve(args) => blocking(serve::serve(args)),
         Command::Simulate(args) => blocking(async { simulate::simulate(args.clone()).await.map(|()| Exit::Ok) }),

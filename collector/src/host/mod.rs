@@ -60,6 +60,12 @@ impl Host {
         format!("http://{}/", self.addr)
     }
 
+    /// Address of the page with the library's first report open.
+    pub fn url_of(&self, library: &Library) -> String {
+        let first = library.entries().into_iter().next();
+        first.map_or_else(|| self.url(), |entry| format!("{}#open=api/reports/{}", self.url(), routes::encoded(&entry.name)))
+    }
+
     /// Answers until `until` is over.
     ///
     /// # Errors
