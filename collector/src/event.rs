@@ -41,6 +41,13 @@ pub enum Event {
         /// Engine id as in the report.
         engine: String,
     },
+    /// What will be measured is known. Not in the log.
+    Planned {
+        /// Cells to come.
+        cells: usize,
+        /// Length of each window, microseconds.
+        window_us: u64,
+    },
     /// A fact found at start-up, in words.
     Startup(String),
     /// Something the user should know about.
@@ -135,6 +142,7 @@ impl Event {
     pub fn kind(&self) -> &'static str {
         match self {
             Self::BenchmarkStart { .. } => "benchmark-start",
+            Self::Planned { .. } => "planned",
             Self::Startup(_) => "startup",
             Self::Warning(_) => "warning",
             Self::DrainWait { .. } => "drain-wait",
@@ -167,7 +175,7 @@ impl Event {
             Self::CellDone { cell, tps } => format!("cell done {cell} {:.1} tok/s", (*tps)?),
             Self::CellError { cell, text } => format!("ERROR {cell}: {text}"),
             Self::CellSkipped { cell } => format!("cell skipped {cell}"),
-            Self::ScoutDone { .. } | Self::Tick { .. } => return None,
+            Self::Planned { .. } | Self::ScoutDone { .. } | Self::Tick { .. } => return None,
         })
     }
 

@@ -1,18 +1,24 @@
 //! The whole of a run: detect the server, make prompts, plan, measure cell after cell, leave a record.
 //! It prints nothing and writes no file.
 
-use crate::cell::{self, CellMeasurement};
+use crate::cell::{Bench, CellMeasurement, CellOptions};
 use crate::clock::Clock;
-use crate::event::{CellId, Event, Events};
-use crate::load::runtime::Load;
+use crate::event::{Event, Events};
+use crate::load::Load;
+use crate::load::connection::{ConnectionError, Endpoint};
 use crate::load::stop::Stop;
 use crate::plan::{LeftOut, Plan, PlanInput, plan};
 use crate::prompt::{self, Prompts};
 use crate::report::{self, CellContext, Options, Prefill, RunRecord, Server, Status};
-use crate::scrape::scraper::Scraper;
+use crate::scrape::Scraper;
 use crate::target::{MetricsAccess, Target, TargetError, TargetOptions};
 use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
 use tokscope_shared::report::cell::Cell;
+
+/// For the server's name to be looked up.
+const RESOLVE_LIMIT: Duration = Duration::from_secs(10);
 
 /// What to measure, as asked for.
 #[derive(Clone, Debug)]
@@ -47,9 +53,9 @@ pub enum RunError {
     /// The server.
     #[error(transparent)]
     Target(#[from] TargetError),
-    /// Prompts of the right length could not be made.
+    /// Its address.
     #[error(transparent)]
-    Prompt(#[from] prompt::PromptError),
+    Connection(#[from] ConnectionError),
     /// The system gave no threads.
     #[error("the load threads could not be started: {0}")]
     Threads(#[source] std::io::Error),
@@ -66,7 +72,7 @@ pub async fn run(options: &RunOptions, clock: Clock, events: &Events, mut stop: 
     let target = Target::detect(&options.target).await?;
     announce(options, &target, events);
     let prompts = tokio::select! {
-        made = prompt::calibrate(&target, &options.contexts, options.seed) => made?,
+        made = prompt::calibrate(&target, &options.contexts, options.seed) => made,
         () = stop.stopped() => return Ok(record(options, clock, &target, None, Vec::new())),
     };
     prompts.startup_lines.iter().for_each(|line| events.emit(Event::Startup(line.clone())));
@@ -92,7 +98,7 @@ fn announce(options: &RunOptions, target: &Target, events: &Events) {
     let startup = |text: String| events.emit(Event::Startup(text));
     let list = |values: &mut dyn Iterator<Item = String>| values.collect::<Vec<_>>().join(",");
     events.emit(Event::BenchmarkStart { engine: target.engine.as_str().to_owned() });
-    startup(format!("server={} model={}", target.address.base_url(), target.model));
+    startup(format!("server={} model={}", target.address.url(""), target.model));
     startup(format!(
         "decode concurrency={} contexts={}",
         list(&mut options.concurrency.iter().map(ToString::to_string)),
@@ -112,25 +118,27 @@ async fn measure(
     plan: Plan,
 ) -> Result<RunRecord, RunError> {
     let load = Load::start(clock, 1).map_err(RunError::Threads)?;
+    let endpoint = Arc::new(Endpoint::resolve(&target.address, RESOLVE_LIMIT).await?);
     let scraper = matches!(target.metrics, MetricsAccess::Available).then(|| Scraper::start(clock, target));
+    let bench = Bench { target, endpoint: &endpoint, load: &load, prompts, scraper: scraper.as_ref(), events };
+    let settings = CellOptions {
+        duration_us: (options.duration_s * 1e6) as u64,
+        warmup_timeout_us: Some((options.cell_warmup_timeout_s * 1e6) as u64).filter(|us| *us > 0),
+        ignore_eos: !options.respect_eos,
+        temperature: options.temperature,
+        ..CellOptions::default()
+    };
     let mut run = record(options, clock, target, Some(prompts), plan.left_out);
     let mut prefilled = BTreeSet::new();
     for (index, planned) in plan.cells.iter().enumerate() {
         if stop.is_stopped() {
             break;
         }
-        let id = CellId { index, context_tokens: planned.context_tokens, concurrency: planned.concurrency };
-        let settings = cell::CellSettings {
-            duration_s: options.duration_s,
-            warmup_timeout_s: Some(options.cell_warmup_timeout_s).filter(|seconds| *seconds > 0.0),
-            ignore_eos: !options.respect_eos,
-            temperature: options.temperature,
-        };
-        let measured = cell::measure(id, *planned, &settings, target, prompts, &load, scraper.as_ref(), events, stop.clone()).await;
+        let measured = bench.measure(index, *planned, &settings, &stop).await;
         if let Some(row) = prefill_row(&measured).filter(|_| !options.skip_prefill && prefilled.insert(planned.context_tokens)) {
             run.prefill.push(row);
         }
-        run.server.address = run.server.address.or_else(|| measured.streams.iter().find_map(|stream| stream.address).map(|a| a.to_string()));
+        run.server.address = endpoint.address().map(|address| address.to_string());
         // A cell that was stopped before its window opened says nothing.
         if measured.window.is_some() || !measured.interrupted {
             run.cells.push(assembled(&measured, options, prompts));
@@ -196,7 +204,7 @@ fn record(options: &RunOptions, clock: Clock, target: &Target, prompts: Option<&
             engine: target.engine.as_str().to_owned(),
             version: target.version.clone(),
             display: target.display().to_owned(),
-            url: target.address.base_url(),
+            url: target.address.url(""),
             address: None,
             limits: target.limits.iter().map(|limit| (limit.name.to_owned(), limit.value, limit.source.clone())).collect(),
             metrics_warning: target.metrics_warning().map(str::to_owned),

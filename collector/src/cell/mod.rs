@@ -2,5 +2,8 @@
 //! nothing.
 
 pub mod measurement;
+mod ready;
+mod run;
 
 pub use measurement::{CellMeasurement, FailurePhase, IdleWait, Scout, Warmup, Window};
+pub use run::{Bench, CellOptions};

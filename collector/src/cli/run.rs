@@ -17,10 +17,8 @@ use tokscope_shared::verdict::review;
 
 /// Measure a server: the sustained-decode matrix of contexts by concurrency.
 #[derive(Args, Debug)]
-#[command(
-    after_help = "Exit codes: 0 measured; 1 the server can't be measured; 2 wrong usage or an output path that can't be \
-                        written; 3 a cell is invalid or nothing was measured; 130 interrupted, with the partial report written."
-)]
+#[command(after_help = "Exit codes: 0 measured; 1 the server can't be measured; 2 wrong usage or an output path that can't be \
+                        written; 3 a cell is invalid or nothing was measured; 130 interrupted, with the partial report written.")]
 pub struct RunArgs {
     /// Host name, address or URL of the server.
     #[arg(long, default_value = "localhost", help_heading = "Server")]

@@ -153,6 +153,8 @@ pub struct RequestRecord {
     pub done: bool,
     /// Status of the answer.
     pub http_status: Option<u16>,
+    /// Events that could not be read and were passed over.
+    pub bad_events: u32,
     /// Bytes of the answer's body.
     pub body_bytes: u64,
     /// How it ended.
@@ -186,6 +188,7 @@ impl RequestRecord {
             finish_reason: None,
             done: false,
             http_status: None,
+            bad_events: 0,
             body_bytes: 0,
             outcome: Outcome::CutByUs,
             error: None,

@@ -57,7 +57,7 @@ fn rate(cell: &mut Cell, measured: &CellMeasurement) {
     let seconds = Field::opt(measured.window.as_ref().map(Window::seconds));
     let tokens = measured.tokens.as_ref();
     let source = tokens.and_then(|tokens| tokens.source).map(super::super::load::tokens::TokenSource::as_str);
-    let failed = measured.failure.is_some();
+    let failed = measured.failed_streams() > 0;
     cell.concurrency = Field::int(measured.id.concurrency);
     cell.context_tokens = Field::int(measured.id.context_tokens);
     cell.benchmark_mode = Field::text("duration");
@@ -251,6 +251,12 @@ fn found_while_measuring(measured: &CellMeasurement) -> Vec<Reason> {
     if measured.interrupted {
         let seconds = measured.window.as_ref().map_or(0.0, Window::seconds);
         reasons.push(Reason::new("interrupted", format!("the run was interrupted after {seconds:.1} s of the window")));
+    }
+    if measured.idle.idle == Some(false) {
+        let count = |n: Option<u64>| n.map_or_else(|| "?".to_owned(), |n| n.to_string());
+        let (running, waiting) = (count(measured.idle.running), count(measured.idle.waiting));
+        reasons
+            .push(Reason::new("foreign-traffic", format!("the server was busy before the cell: {running} requests ran, {waiting} waited")));
     }
     // A tick every 2 ms: later than a tick in one of a hundred means that arrivals were stamped late as well.
     if let Some(tick) = measured.client.tick.filter(|tick| tick.p99_us > 2_000) {

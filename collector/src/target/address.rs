@@ -41,18 +41,11 @@ impl Address {
         } else {
             // A bare IPv6 address needs brackets to stand before a port.
             let bare_v6 = host.parse::<std::net::Ipv6Addr>().is_ok();
-            let name = if bare_v6 {
-                format!("[{host}]")
-            } else {
-                host.to_owned()
-            };
+            let name = if bare_v6 { format!("[{host}]") } else { host.to_owned() };
             format!("http://{name}")
         };
         let shown = without_credentials(host);
-        let bad = |reason: String| TargetError::BadAddress {
-            host: shown.clone(),
-            reason,
-        };
+        let bad = |reason: String| TargetError::BadAddress { host: shown.clone(), reason };
         let mut url = Url::parse(&text).map_err(|e| bad(e.to_string()))?;
         let scheme = match url.scheme() {
             "http" => Scheme::Http,
@@ -64,10 +57,7 @@ impl Address {
         }
         let user = (!url.username().is_empty() || url.password().is_some()).then(|| {
             let decode = |s: &str| percent_decode(s);
-            (
-                decode(url.username()),
-                decode(url.password().unwrap_or_default()),
-            )
+            (decode(url.username()), decode(url.password().unwrap_or_default()))
         });
         // The parser drops a port that is the scheme's own, so the text is asked.
         let given_port = url.port().or_else(|| explicit_default_port(&text));
@@ -85,18 +75,8 @@ impl Address {
         let Some(host) = url.host_str().map(str::to_owned) else {
             return Err(bad("there is no host name in it".into()));
         };
-        let display = if is_url {
-            shown.trim_end_matches('/').to_owned()
-        } else {
-            format!("{host}:{port}")
-        };
-        let address = Self {
-            scheme,
-            host,
-            port,
-            base_path,
-            display,
-        };
+        let display = if is_url { shown.trim_end_matches('/').to_owned() } else { format!("{host}:{port}") };
+        let address = Self { scheme, host, port, base_path, display };
         Ok((address, user))
     }
 
@@ -146,12 +126,7 @@ impl Address {
             Scheme::Http => "http",
             Scheme::Https => "https",
         };
-        let Self {
-            host,
-            port,
-            base_path,
-            ..
-        } = self;
+        let Self { host, port, base_path, .. } = self;
         format!("{scheme}://{host}:{port}{base_path}{path}")
     }
 
@@ -160,10 +135,7 @@ impl Address {
     pub fn is_loopback(&self) -> bool {
         let name = self.host.trim_start_matches('[').trim_end_matches(']');
         let by_name = name == "localhost" || name.ends_with(".localhost");
-        by_name
-            || name
-                .parse::<std::net::IpAddr>()
-                .is_ok_and(|ip| ip.is_loopback() || ip.is_unspecified())
+        by_name || name.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback() || ip.is_unspecified())
     }
 }
 
@@ -188,17 +160,18 @@ fn explicit_default_port(url: &str) -> Option<u16> {
 }
 
 fn percent_decode(text: &str) -> String {
-    let mut out = Vec::with_capacity(text.len());
-    let mut bytes = text.bytes();
-    while let Some(b) = bytes.next() {
-        let rest = bytes.as_slice();
-        let hex = rest.get(..2).and_then(|h| std::str::from_utf8(h).ok());
-        match hex.and_then(|h| u8::from_str_radix(h, 16).ok()) {
-            Some(value) if b == b'%' => {
-                out.push(value);
-                bytes.nth(1);
-            }
-            _ => out.push(b),
+    let bytes = text.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while let Some(&b) = bytes.get(at) {
+        let hex = bytes.get(at + 1..at + 3).filter(|_| b == b'%');
+        let hex = hex.and_then(|h| std::str::from_utf8(h).ok());
+        if let Some(value) = hex.and_then(|h| u8::from_str_radix(h, 16).ok()) {
+            out.push(value);
+            at += 3;
+        } else {
+            out.push(b);
+            at += 1;
         }
     }
     String::from_utf8_lossy(&out).into_owned()
@@ -248,16 +221,14 @@ mod tests {
     #[test]
     fn addresses_that_are_none_are_refused() {
         for host in ["ftp://a", "http://", "http://a:99999", "a b", "http://a?x=1"] {
-            assert!(
-                matches!(Address::parse(host, None), Err(TargetError::BadAddress { .. })),
-                "{host}"
-            );
+            assert!(matches!(Address::parse(host, None), Err(TargetError::BadAddress { .. })), "{host}");
         }
     }
 
     #[test]
     fn loopback_is_known() {
-        for (host, want) in [("localhost", true), ("127.3.0.1", true), ("::1", true), ("0.0.0.0", true), ("10.0.0.1", false), ("h", false)] {
+        for (host, want) in [("localhost", true), ("127.3.0.1", true), ("::1", true), ("0.0.0.0", true), ("10.0.0.1", false), ("h", false)]
+        {
             assert_eq!(Address::parse(host, None).unwrap().0.is_loopback(), want, "{host}");
         }
     }

@@ -15,7 +15,9 @@ use std::time::Duration;
 
 pub use address::{Address, Scheme};
 pub use credentials::Credentials;
+pub(crate) use detect::thousands;
 pub use error::TargetError;
+pub(crate) use http::root_cause;
 
 /// Which engine answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -183,6 +185,12 @@ impl Target {
         let limit = self.limits.iter().find(|l| l.name == name)?;
         Some(limit.value)
     }
+}
+
+/// An address for tests of other parts.
+#[cfg(test)]
+pub(crate) fn parse_address(host: &str, port: Option<u16>) -> Result<address::Parsed, TargetError> {
+    Address::parse(host, port)
 }
 
 /// How long a question to the server may take.
