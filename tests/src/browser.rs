@@ -198,7 +198,12 @@ impl Browser {
             .capabilities()
             .and_then(|given| given.get("goog:processID"))
             .and_then(Value::as_u64);
-        Ok(Self { client, processes })
+        let browser = Self { client, processes };
+        // What the empty tab did on its own is not the page's doing.
+        browser.open("about:blank").await?;
+        browser.log("browser").await?;
+        browser.log("performance").await?;
+        Ok(browser)
     }
 
     /// The WebDriver client, for what has no method here: clicks, keys, elements.
