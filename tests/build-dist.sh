@@ -70,7 +70,8 @@ versions=(
     "wasm-bindgen=$(wasm-bindgen --version)"
     "wasm-opt=$(wasm-opt --version)"
 )
-record() { cargo run --quiet --locked --manifest-path "$root/Cargo.toml" -p tokscope-tests --bin dist-record -- "$@"; }
+run_logged dist-record cargo build --locked --manifest-path "$root/Cargo.toml" --workspace --bin dist-record
+record() { "${CARGO_TARGET_DIR:-$root/target}/debug/dist-record" "$@"; }
 
 if [[ -z $check ]]; then
     rm -rf "$dist"
