@@ -1,6 +1,5 @@
 //! Real reports of many versions and engines, in the folder named by TOKSCOPE_CORPUS: they open, lose nothing,
 //! and are judged as they should be.
-#![cfg(feature = "corpus")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use serde_json::Value;
@@ -42,6 +41,7 @@ fn reports() -> Vec<(String, Value, Report)> {
 }
 
 #[test]
+#[cfg_attr(not(feature = "corpus"), ignore = "needs the real reports: set TOKSCOPE_CORPUS and --features corpus")]
 fn every_report_opens_and_its_cells_are_judged() {
     let mut counts: BTreeMap<Verdict, usize> = BTreeMap::new();
     let mut codes: BTreeMap<String, usize> = BTreeMap::new();
@@ -72,6 +72,7 @@ fn every_report_opens_and_its_cells_are_judged() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "corpus"), ignore = "needs the real reports: set TOKSCOPE_CORPUS and --features corpus")]
 fn the_prefix_caching_hint_is_on_two_cells_of_the_seed_and_one_at_128k() {
     let mut found = Vec::new();
     for (name, _, report) in reports() {
@@ -86,6 +87,7 @@ fn the_prefix_caching_hint_is_on_two_cells_of_the_seed_and_one_at_128k() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "corpus"), ignore = "needs the real reports: set TOKSCOPE_CORPUS and --features corpus")]
 fn a_report_rewritten_unchanged_is_equal_as_json() {
     for (name, original, report) in reports() {
         let again: Value = serde_json::from_str(&report.to_json()).unwrap();
@@ -94,6 +96,7 @@ fn a_report_rewritten_unchanged_is_equal_as_json() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "corpus"), ignore = "needs the real reports: set TOKSCOPE_CORPUS and --features corpus")]
 fn every_typed_field_that_is_changed_is_changed_in_the_rewritten_file() {
     let mut typed = 0;
     for (name, original, mut report) in reports() {
@@ -146,6 +149,7 @@ fn scalars_of(value: &Value, path: String, out: &mut Vec<String>) {
 }
 
 #[test]
+#[cfg_attr(not(feature = "corpus"), ignore = "needs the real reports: set TOKSCOPE_CORPUS and --features corpus")]
 fn only_keys_that_the_predecessor_never_wrote_are_unknown_and_no_value_is_odd() {
     let mut unknown: Vec<String> = Vec::new();
     for (name, _, report) in reports() {
@@ -172,6 +176,7 @@ fn only_keys_that_the_predecessor_never_wrote_are_unknown_and_no_value_is_odd() 
 }
 
 #[test]
+#[cfg_attr(not(feature = "corpus"), ignore = "needs the real reports: set TOKSCOPE_CORPUS and --features corpus")]
 fn files_of_other_tools_are_named_and_refused() {
     let mut named = BTreeMap::new();
     for path in files(&corpus().join("other")) {
@@ -197,6 +202,7 @@ fn files_of_other_tools_are_named_and_refused() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "corpus"), ignore = "needs the real reports: set TOKSCOPE_CORPUS and --features corpus")]
 fn a_report_cut_anywhere_says_where_it_ends() {
     let bytes = std::fs::read(corpus().join("seed.json")).unwrap();
     for at in (1..bytes.len() - 1).step_by(997) {
