@@ -41,7 +41,7 @@ pub async fn simulate(args: SimulateArgs) -> anyhow::Result<()> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use clap::Parser as _;
+    use clap::{CommandFactory as _, Parser as _};
 
     /// Stands for the program.
     #[derive(clap::Parser)]
@@ -63,6 +63,12 @@ mod tests {
             format!("{settings:?}"),
             format!("{:?}", Settings::default())
         );
+    }
+
+    #[test]
+    fn the_options_do_not_change_what_the_program_says_of_itself() {
+        let about = Program::command().get_about().map(ToString::to_string);
+        assert_eq!(about.as_deref(), Some("the program"));
     }
 
     #[test]

@@ -229,6 +229,16 @@ fn drafts_are_accepted_as_often_as_the_settings_say() {
 }
 
 #[test]
+fn the_recent_rate_is_that_of_the_last_steps_and_0_when_idle() {
+    let mut engine = Engine::new(settings());
+    engine.arrive(arrival(1, 5_000 * MS, 9, 200));
+    run_until(&mut engine, 5_700 * MS);
+    assert_eq!(engine.counters().recent_tok_s, 100.0);
+    run(&mut engine);
+    assert_eq!(engine.counters().recent_tok_s, 0.0);
+}
+
+#[test]
 fn answers_end_by_themselves_at_about_the_mean_length() {
     let mut engine = Engine::new(Settings {
         mean_output_tokens: 50.0,

@@ -48,6 +48,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 
@@ -131,7 +132,7 @@ pub fn start(settings: Settings, addr: SocketAddr) -> Result<Running, SimulatorE
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .thread_name("simulator-http")
-        .enable_io()
+        .enable_all()
         .build()
         .map_err(SimulatorError::Threads)?;
     let (stop, stopped) = oneshot::channel();
@@ -151,7 +152,7 @@ pub fn start(settings: Settings, addr: SocketAddr) -> Result<Running, SimulatorE
                 }
             });
             // Connections end here, wherever they are.
-            runtime.shutdown_background();
+            runtime.shutdown_timeout(Duration::from_secs(1));
         })
         .map_err(SimulatorError::Threads)?;
     Ok(Running {
@@ -167,14 +168,14 @@ async fn accept(listener: TcpListener, server: &Arc<routes::Server>) {
         return;
     };
     loop {
-        // A failure concerns one connection (or the limit on open files, which passes when others
-        // close): it must not end the server, nor spin.
+        // A failure concerns one connection, or the limit on open files, which passes when others
+        // close: it must not end the server.
         let accepted = listener.accept().await;
         match accepted.and_then(|(stream, _)| http::Connection::new(stream)) {
             Ok(connection) => {
                 tokio::spawn(Arc::clone(server).serve(connection));
             }
-            Err(_) => tokio::task::yield_now().await,
+            Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
         }
     }
 }
