@@ -368,6 +368,26 @@ fn a_client_that_hangs_up_frees_its_slot() {
 }
 
 #[test]
+fn a_client_that_hangs_up_before_its_first_token_is_noticed_at_once() {
+    // Ten seconds of prefill, of which the second client must not wait for the rest.
+    let running = start(Settings {
+        prefill_tok_s: 500.0,
+        ..quick()
+    });
+    let mut first = send_chat(&running, "first", &chat_body(&"word ".repeat(5_000), 3));
+    read_until(&mut first, b"\r\n\r\n");
+    drop(first);
+    let second = chat(&running, "second", &chat_body("b", 3));
+    assert_eq!(second.events().len(), 5);
+    let requests = truth(&running).requests;
+    assert_eq!(
+        (requests[0].end, requests[0].tokens.len()),
+        (End::Disconnect, 0)
+    );
+    assert!(requests[1].handed_ns[0] < requests[0].received_ns + 10_000_000_000);
+}
+
+#[test]
 fn a_slow_reader_delays_nobody_else_and_gets_all_in_the_end() {
     let running = start(Settings {
         step_base_us: 500.0,

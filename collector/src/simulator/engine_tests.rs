@@ -96,7 +96,7 @@ fn a_repeated_prompt_costs_only_what_is_not_cached() {
         assert_eq!(due_ms(&run(&mut engine), 1), [1001]);
         engine.arrive(arrival(101, 1000 * MS, 1000, 1));
         let emissions = run(&mut engine);
-        assert_eq!(due_ms(&emissions, 101), [first_due_ms.max(1001)]);
+        assert_eq!(due_ms(&emissions, 101), [first_due_ms]);
         assert_eq!(
             emissions[0].cached_tokens,
             if prefix_cache { 992 } else { 0 }
@@ -184,6 +184,8 @@ fn a_prompt_given_up_lets_the_next_begin_at_once_and_leaves_nothing_cached() {
     let emissions = run(&mut engine);
     assert_eq!(due_ms(&emissions, 101), [1400]);
     assert_eq!(emissions[0].cached_tokens, 0);
+    engine.arrive(arrival(2, 2_000 * MS, 96, 4_000));
+    assert_eq!(engine.gauges().running, 1, "its room is free");
 }
 
 #[test]
@@ -291,14 +293,16 @@ proptest! {
         let mut engine = Engine::new(Settings { spec_accept, kv_tokens: 4_000, ..settings() });
         let (mut now_ns, mut emissions, mut gone) = (0, Vec::new(), Vec::new());
         let mut planned = std::collections::HashMap::new();
+        let mut keys = Vec::new();
         for (at, (gap_ms, prompts, prompt, output, ignore_eos)) in events.into_iter().enumerate() {
             now_ns += gap_ms * MS;
             emissions.extend(run_until(&mut engine, now_ns));
             let key = at as u64 * 100 + prompts;
             engine.arrive(Arrival { ignore_eos, ..arrival(key, now_ns, prompt, output) });
+            keys.push(key);
             planned.insert(key, output);
             if at % 5 == 4 {
-                let victim = key - 200 - prompts + prompts;
+                let victim = keys[at - 2];
                 engine.cancel(victim, now_ns);
                 gone.push(victim);
             }
@@ -321,5 +325,7 @@ proptest! {
         prop_assert_eq!(u64::from(all), engine.counters().generation_tokens);
         let gauges = engine.gauges();
         prop_assert_eq!((gauges.running, gauges.waiting, gauges.kv_blocks_used), (0, 0, 0));
+        engine.arrive(arrival(9_999_999, now_ns, 100, 3_900));
+        prop_assert_eq!(engine.gauges().running, 1, "all of the cache can be had again");
     }
 }
