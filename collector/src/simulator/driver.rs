@@ -93,7 +93,9 @@ impl Live {
         }
         let now_ns = clock::now_ns();
         let reached = self.base + self.sent as u64;
-        while let Some(mark) = self.marks.pop_front_if(|mark| mark.end <= reached) {
+        while self.marks.front().is_some_and(|mark| mark.end <= reached)
+            && let Some(mark) = self.marks.pop_front()
+        {
             self.record.handed_ns.push(now_ns);
             self.record.tokens.push(mark.tokens);
             self.record.late_ns.push(now_ns.saturating_sub(mark.due_ns));
@@ -173,11 +175,11 @@ impl Driver {
 
     /// Waits out the last moment before something is due.
     fn spin(&self) {
-        if let Some(due) = self.engine.next_due() {
-            if due.saturating_sub(clock::now_ns()) <= SPIN_NS {
-                while clock::now_ns() < due {
-                    std::hint::spin_loop();
-                }
+        if let Some(due) = self.engine.next_due()
+            && due.saturating_sub(clock::now_ns()) <= SPIN_NS
+        {
+            while clock::now_ns() < due {
+                std::hint::spin_loop();
             }
         }
     }

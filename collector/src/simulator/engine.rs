@@ -266,7 +266,7 @@ impl Engine {
         sequence.prefill_start_ns = start_ns;
         self.counters.cache_queries += u64::from(prompt);
         self.counters.cache_hits += u64::from(cached);
-        let end_ns = start_ns + self.settings.prefill_ns(prompt - cached);
+        let end_ns = start_ns.saturating_add(self.settings.prefill_ns(prompt - cached));
         self.prefill = Some(Prefill { end_ns, sequence });
     }
 
@@ -300,7 +300,11 @@ impl Engine {
     fn start_step(&mut self, now_ns: u64) {
         let context = self.decoding.iter().map(Sequence::context).sum();
         let members = self.decoding.len();
-        self.step = (members > 0).then(|| Step { end_ns: now_ns + self.settings.step_ns(members, context), members });
+        if self.rate_steps == 0 {
+            // The first step of those that the recent rate is over.
+            self.rate_since_ns = now_ns;
+        }
+        self.step = (members > 0).then(|| Step { end_ns: now_ns.saturating_add(self.settings.step_ns(members, context)), members });
     }
 
     fn end_step(&mut self, now_ns: u64, out: &mut Vec<Emission>) {
@@ -335,8 +339,8 @@ impl Engine {
             self.free_since_ns = now_ns;
         }
         self.start_prefill();
-        self.start_step(now_ns);
         self.watch_rate(now_ns, step_tokens);
+        self.start_step(now_ns);
     }
 
     /// How many tokens a sequence gets in a step.
@@ -383,7 +387,7 @@ impl Engine {
     fn watch_rate(&mut self, now_ns: u64, tokens: u64) {
         self.rate_steps += 1;
         self.rate_tokens += tokens;
-        if self.step.is_none() {
+        if self.decoding.is_empty() {
             self.counters.recent_tok_s = 0.0;
         } else if self.rate_steps >= RATE_STEPS {
             let seconds = (now_ns - self.rate_since_ns) as f64 / 1e9;
@@ -391,7 +395,6 @@ impl Engine {
         } else {
             return;
         }
-        self.rate_since_ns = now_ns;
         self.rate_steps = 0;
         self.rate_tokens = 0;
     }

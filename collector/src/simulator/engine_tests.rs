@@ -72,7 +72,7 @@ fn a_repeated_prompt_costs_only_what_is_not_cached() {
         assert_eq!(due_ms(&run(&mut engine), 1), [1001]);
         engine.arrive(arrival(101, 1000 * MS, 1000, 1));
         let emissions = run(&mut engine);
-        assert_eq!(due_ms(&emissions, 101), [first_due_ms.max(1001)]);
+        assert_eq!(due_ms(&emissions, 101), [first_due_ms]);
         assert_eq!(emissions[0].cached_tokens, if prefix_cache { 992 } else { 0 });
         let counters = engine.counters();
         assert_eq!(counters.prompt_tokens, 2000);
@@ -138,6 +138,8 @@ fn a_prompt_given_up_lets_the_next_begin_at_once_and_leaves_nothing_cached() {
     let emissions = run(&mut engine);
     assert_eq!(due_ms(&emissions, 101), [1400]);
     assert_eq!(emissions[0].cached_tokens, 0);
+    engine.arrive(arrival(2, 2_000 * MS, 96, 4_000));
+    assert_eq!(engine.gauges().running, 1, "its room is free");
 }
 
 #[test]
@@ -167,6 +169,16 @@ fn drafts_are_accepted_as_often_as_the_settings_say() {
     assert_eq!(counters.accepted_tokens, counters.accepted_per_pos.iter().sum::<u64>());
     assert_eq!(counters.draft_tokens, 3 * counters.drafts);
     assert_eq!(counters.drafts as usize, chunks.len() + later - 64, "none for first tokens");
+}
+
+#[test]
+fn the_recent_rate_is_that_of_the_last_steps_and_0_when_idle() {
+    let mut engine = Engine::new(settings());
+    engine.arrive(arrival(1, 5_000 * MS, 9, 200));
+    run_until(&mut engine, 5_700 * MS);
+    assert_eq!(engine.counters().recent_tok_s, 100.0);
+    run(&mut engine);
+    assert_eq!(engine.counters().recent_tok_s, 0.0);
 }
 
 #[test]
@@ -209,14 +221,16 @@ proptest! {
         let mut engine = Engine::new(Settings { spec_accept, kv_tokens: 4_000, ..settings() });
         let (mut now_ns, mut emissions, mut gone) = (0, Vec::new(), Vec::new());
         let mut planned = std::collections::HashMap::new();
+        let mut keys = Vec::new();
         for (at, (gap_ms, prompts, prompt, output, ignore_eos)) in events.into_iter().enumerate() {
             now_ns += gap_ms * MS;
             emissions.extend(run_until(&mut engine, now_ns));
             let key = at as u64 * 100 + prompts;
             engine.arrive(Arrival { ignore_eos, ..arrival(key, now_ns, prompt, output) });
+            keys.push(key);
             planned.insert(key, output);
             if at % 5 == 4 {
-                let victim = key - 200 - prompts + prompts;
+                let victim = keys[at - 2];
                 engine.cancel(victim, now_ns);
                 gone.push(victim);
             }
@@ -239,5 +253,7 @@ proptest! {
         prop_assert_eq!(u64::from(all), engine.counters().generation_tokens);
         let gauges = engine.gauges();
         prop_assert_eq!((gauges.running, gauges.waiting, gauges.kv_blocks_used), (0, 0, 0));
+        engine.arrive(arrival(9_999_999, now_ns, 100, 3_900));
+        prop_assert_eq!(engine.gauges().running, 1, "all of the cache can be had again");
     }
 }

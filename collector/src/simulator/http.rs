@@ -13,6 +13,8 @@ use super::model::Flavour;
 const HEAD_BYTES: usize = 64 << 10;
 /// Largest body.
 const BODY_BYTES: usize = 256 << 20;
+/// What the kernel is asked to hold of an answer.
+const SEND_BUFFER_BYTES: usize = 128 << 10;
 /// How much may wait unread behind a request that is being answered.
 pub(crate) const AHEAD_BYTES: usize = 1 << 20;
 
@@ -64,6 +66,9 @@ struct Head {
 impl Connection {
     pub(crate) fn new(stream: TcpStream) -> std::io::Result<Self> {
         stream.set_nodelay(true)?;
+        // Left to itself, the kernel would take megabytes for a client that reads nothing, and call
+        // that handed over.
+        rustix::net::sockopt::set_socket_send_buffer_size(&stream, SEND_BUFFER_BYTES)?;
         Ok(Self { stream: Arc::new(stream), unread: Vec::new(), scratch: vec![0; 64 << 10].into_boxed_slice(), last_read_ns: 0 })
     }
 
@@ -155,7 +160,11 @@ impl Connection {
                     while self.unread.len() < at + size + 2 {
                         self.fill().await?;
                     }
-                    body.extend_from_slice(&self.unread[at..at + size]);
+                    let chunk = &self.unread[at..at + size + 2];
+                    let Some(data) = chunk.strip_suffix(b"\r\n") else {
+                        return Err(ReadError::Invalid);
+                    };
+                    body.extend_from_slice(data);
                     // What is read is dropped now and then, not for each of many small chunks.
                     at += size + 2;
                     if at > HEAD_BYTES {
@@ -163,7 +172,9 @@ impl Connection {
                         at = 0;
                     }
                 }
-                Ok(httparse::Status::Partial) if self.unread.len() - at < 1024 => self.fill().await?,
+                Ok(httparse::Status::Partial) if self.unread.len() - at < 1024 => {
+                    self.fill().await?;
+                }
                 _ => return Err(ReadError::Invalid),
             }
         }
@@ -265,7 +276,7 @@ impl Response {
         if let Some(content_type) = self.content_type {
             head += &format!("content-type: {content_type}\r\n");
         }
-        finish(out, head, keep_alive);
+        finish(out, &head, keep_alive);
         out.extend_from_slice(&self.body);
     }
 }
@@ -287,7 +298,7 @@ fn start(status: u16, flavour: Flavour) -> String {
     format!("HTTP/1.1 {status} {reason}\r\ndate: {date}\r\n{server}")
 }
 
-fn finish(out: &mut Vec<u8>, head: String, keep_alive: bool) {
+fn finish(out: &mut Vec<u8>, head: &str, keep_alive: bool) {
     out.extend_from_slice(head.as_bytes());
     out.extend_from_slice(b"vary: Origin\r\n");
     if !keep_alive {
@@ -300,7 +311,7 @@ fn finish(out: &mut Vec<u8>, head: String, keep_alive: bool) {
 pub(crate) fn stream_head(out: &mut Vec<u8>, flavour: Flavour, keep_alive: bool) {
     let mut head = start(200, flavour);
     head += "content-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n";
-    finish(out, head, keep_alive);
+    finish(out, &head, keep_alive);
 }
 
 /// Appends one chunk.

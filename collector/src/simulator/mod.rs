@@ -18,7 +18,11 @@
 //! any process of the machine can read. `?since_ns=N` leaves out requests without anything at or
 //! after N. `POST /simulator/reset` forgets ended requests. At most [`truth::MAX_REQUESTS`] ended
 //! requests with [`truth::MAX_CHUNKS`] chunks are kept, about 120 MB; older ones are dropped and
-//! counted.
+//! counted. A running request takes 20 bytes a chunk besides.
+//!
+//! # Not simulated
+//! Several answers to a request, stop strings, log probabilities, tools, sampling: these options
+//! are accepted and ignored. Preemption: room for the whole answer is taken at the start.
 //!
 //! # Threads
 //! One thread runs the engine against the clock and writes all tokens (`driver`); a small
@@ -35,6 +39,7 @@ mod http;
 mod metrics;
 mod model;
 mod openai;
+mod prometheus;
 mod routes;
 mod tokens;
 pub mod truth;
@@ -43,6 +48,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 
@@ -115,7 +121,7 @@ pub fn start(settings: Settings, addr: SocketAddr) -> Result<Running, SimulatorE
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .thread_name("simulator-http")
-        .enable_io()
+        .enable_all()
         .build()
         .map_err(SimulatorError::Threads)?;
     let (stop, stopped) = oneshot::channel();
@@ -135,7 +141,7 @@ pub fn start(settings: Settings, addr: SocketAddr) -> Result<Running, SimulatorE
                 }
             });
             // Connections end here, wherever they are.
-            runtime.shutdown_background();
+            runtime.shutdown_timeout(Duration::from_secs(1));
         })
         .map_err(SimulatorError::Threads)?;
     Ok(Running { addr, server, threads: vec![driving, accepting], stop: Some(stop) })
@@ -146,14 +152,14 @@ async fn accept(listener: TcpListener, server: &Arc<routes::Server>) {
         return;
     };
     loop {
-        // A failure concerns one connection (or the limit on open files, which passes when others
-        // close): it must not end the server, nor spin.
+        // A failure concerns one connection, or the limit on open files, which passes when others
+        // close: it must not end the server.
         let accepted = listener.accept().await;
         match accepted.and_then(|(stream, _)| http::Connection::new(stream)) {
             Ok(connection) => {
                 tokio::spawn(Arc::clone(server).serve(connection));
             }
-            Err(_) => tokio::task::yield_now().await,
+            Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
         }
     }
 }

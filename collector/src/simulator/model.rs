@@ -147,8 +147,8 @@ impl Settings {
             ("step-per-context-token-ns", self.step_per_context_token_ns),
         ];
         for (name, value) in not_negative {
-            if !(0.0..=1e12).contains(&value) {
-                return bad(name, value.to_string(), "0 to 1e12");
+            if !(0.0..=1e9).contains(&value) {
+                return bad(name, value.to_string(), "0 to 1e9");
             }
         }
         // A step of no length would be an endless loop of tokens at one instant.

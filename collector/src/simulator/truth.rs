@@ -101,7 +101,10 @@ pub(crate) struct Records {
 }
 
 impl Archive {
-    pub(crate) fn add(&mut self, record: RequestTruth) {
+    pub(crate) fn add(&mut self, mut record: RequestTruth) {
+        record.handed_ns.shrink_to_fit();
+        record.tokens.shrink_to_fit();
+        record.late_ns.shrink_to_fit();
         self.chunks += record.tokens.len();
         self.ended.push_back(Arc::new(record));
         while self.chunks > MAX_CHUNKS || self.ended.len() > MAX_REQUESTS {

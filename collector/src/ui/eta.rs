@@ -2,7 +2,7 @@
 
 /// Time left, from what the cells so far took beside their windows.
 #[derive(Clone, Debug)]
-pub struct Eta {
+pub(super) struct Eta {
     cells: usize,
     window_us: u64,
     /// Time of a cell outside its window, in µs, of those that are done.
@@ -15,26 +15,26 @@ const FIRST_GUESS_US: u64 = 5_000_000;
 
 impl Eta {
     /// For so many cells with windows of that length.
-    pub fn new(cells: usize, window_us: u64) -> Self {
+    pub(super) fn new(cells: usize, window_us: u64) -> Self {
         Eta { cells, window_us, overheads: Vec::new(), started_us: None }
     }
 
     /// A cell began.
-    pub fn cell_started(&mut self, t_us: u64) {
+    pub(super) fn cell_started(&mut self, t_us: u64) {
         self.started_us = Some(t_us);
     }
 
     /// It ended.
-    pub fn cell_ended(&mut self, t_us: u64) {
+    pub(super) fn cell_ended(&mut self, t_us: u64) {
         if let Some(started) = self.started_us.take() {
             self.overheads.push(t_us.saturating_sub(started).saturating_sub(self.window_us));
         }
     }
 
     /// µs left at that instant.
-    pub fn left_us(&self, t_us: u64) -> u64 {
+    pub(super) fn left_us(&self, t_us: u64) -> u64 {
         let n = self.overheads.len() as u64;
-        let overhead = if n == 0 { FIRST_GUESS_US } else { self.overheads.iter().sum::<u64>() / n };
+        let overhead = self.overheads.iter().sum::<u64>().checked_div(n).unwrap_or(FIRST_GUESS_US);
         let each = self.window_us + overhead;
         let begun = self.started_us.map_or(0, |started| t_us.saturating_sub(started));
         (each * (self.cells as u64).saturating_sub(n)).saturating_sub(begun)
