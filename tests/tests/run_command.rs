@@ -160,8 +160,8 @@ fn sglang_is_recognised_and_measured() {
 #[test]
 fn a_report_is_what_its_schema_says_and_what_scripts_of_the_predecessor_read() {
     let dir = tempfile::tempdir().unwrap();
-    let server = simulator(&[]);
-    let args = ["--concurrency", "1,300", "--contexts", "0,4k,200k", "--duration", "1", "--max-tokens", "300"];
+    let server = simulator(&["--kv-tokens", "16384"]);
+    let args = ["--concurrency", "1,4", "--contexts", "0,4k,200k", "--duration", "1", "--max-tokens", "300"];
     let (report, text, code) = run(dir.path(), server.port(), &args);
     assert_eq!(code, 0, "{text}");
     let validator = jsonschema::validator_for(&json_schema()).unwrap();
@@ -176,10 +176,13 @@ fn a_report_is_what_its_schema_says_and_what_scripts_of_the_predecessor_read() {
         assert!(missing.is_empty(), "{section}: {missing:?}");
     }
     assert_eq!(report["summary_table"]["0"]["1"], report["results"][0]["aggregate_tps"]);
-    let codes: Vec<&str> = report["tokscope"]["left_out"].as_array().unwrap().iter().map(|left| left["code"].as_str().unwrap()).collect();
-    assert_eq!(codes.iter().filter(|code| **code == "max-running").count(), 3, "{codes:?}");
-    assert_eq!(codes.iter().filter(|code| **code == "context-limit").count(), 1, "{codes:?}");
-    assert_eq!(report["results"].as_array().unwrap().len(), 2);
+    let left = |key: &str| report["tokscope"]["left_out"].as_array().unwrap().iter().map(|left| left[key].clone()).collect::<Vec<_>>();
+    assert_eq!(left("code"), ["context-limit", "kv-budget", "context-limit"]);
+    assert_eq!(left("concurrency"), [1, 4, 4]);
+    // 4 × (4096 + 300) tokens of 16384, give or take the prompt's own length.
+    let missing = left("missing_tokens")[1].as_i64().unwrap();
+    assert!((missing - (4 * (4096 + 300) - 16384)).abs() <= 4 * 8, "{missing}");
+    assert_eq!(report["results"].as_array().unwrap().len(), 3);
     assert_eq!(report["tokscope"]["status"], "complete");
     let log: Vec<&str> = report["event_log"].as_array().unwrap().iter().map(|line| line.as_str().unwrap()).collect();
     assert!(log[0].ends_with(" benchmark start engine=vllm"), "{log:?}");
