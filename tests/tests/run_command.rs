@@ -160,8 +160,8 @@ fn sglang_is_recognised_and_measured() {
 #[test]
 fn a_report_is_what_its_schema_says_and_what_scripts_of_the_predecessor_read() {
     let dir = tempfile::tempdir().unwrap();
-    let server = simulator(&["--kv-tokens", "16384"]);
-    let args = ["--concurrency", "1,4", "--contexts", "0,4k,200k", "--duration", "1", "--max-tokens", "300"];
+    let server = simulator(&["--kv-tokens", "16384", "--max-context", "16384"]);
+    let args = ["--concurrency", "1,4", "--contexts", "0,4k,20k", "--duration", "1", "--max-tokens", "300"];
     let (report, text, code) = run(dir.path(), server.port(), &args);
     assert_eq!(code, 0, "{text}");
     let validator = jsonschema::validator_for(&json_schema()).unwrap();
