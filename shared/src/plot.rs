@@ -26,8 +26,7 @@ pub fn of_matrix(report: &Report, review: &Review, matrix: &Matrix, metric: &Met
         (verdict != Verdict::Invalid).then_some((value, verdict == Verdict::Valid))
     };
     let over_levels = matrix.contexts.len() == 1 && matrix.levels.len() > 1;
-    let (xs, series): (&[i64], &[i64]) =
-        if over_levels { (&matrix.levels, &matrix.contexts) } else { (&matrix.contexts, &matrix.levels) };
+    let (xs, series): (&[i64], &[i64]) = if over_levels { (&matrix.levels, &matrix.contexts) } else { (&matrix.contexts, &matrix.levels) };
     let mut lines = Vec::new();
     let mut places = Vec::new();
     for (s, value) in series.iter().enumerate() {
