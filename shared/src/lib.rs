@@ -6,6 +6,7 @@ pub mod field;
 pub mod import;
 pub mod matrix;
 pub mod metric;
+pub mod plot;
 pub mod render;
 pub mod report;
 pub mod stats;
