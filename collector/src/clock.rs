@@ -17,10 +17,7 @@ impl Clock {
     /// Starts the run's clock now.
     #[must_use]
     pub fn start() -> Self {
-        Self {
-            origin_ns: monotonic_ns(),
-            started: Timestamp::now(),
-        }
+        Self { origin_ns: monotonic_ns(), started: Timestamp::now() }
     }
 
     /// `CLOCK_MONOTONIC` at the run's start, in nanoseconds. Stamps that another process on this

@@ -41,6 +41,13 @@ pub enum Event {
         /// Engine id as in the report.
         engine: String,
     },
+    /// What will be measured is known. Not in the log.
+    Planned {
+        /// Cells to come.
+        cells: usize,
+        /// Length of each window, microseconds.
+        window_us: u64,
+    },
     /// A fact found at start-up, in words.
     Startup(String),
     /// Something the user should know about.
@@ -135,6 +142,7 @@ impl Event {
     pub fn kind(&self) -> &'static str {
         match self {
             Self::BenchmarkStart { .. } => "benchmark-start",
+            Self::Planned { .. } => "planned",
             Self::Startup(_) => "startup",
             Self::Warning(_) => "warning",
             Self::DrainWait { .. } => "drain-wait",
@@ -157,13 +165,9 @@ impl Event {
             Self::BenchmarkStart { engine } => format!("benchmark start engine={engine}"),
             Self::Startup(text) => format!("startup {text}"),
             Self::Warning(text) => format!("startup WARNING: {text}"),
-            Self::DrainWait {
-                cell,
-                running,
-                queue,
-            } => format!(
-                "waiting for scheduler drain before {cell}: running={running} queue={queue}"
-            ),
+            Self::DrainWait { cell, running, queue } => {
+                format!("waiting for scheduler drain before {cell}: running={running} queue={queue}")
+            }
             Self::Drained { cell } => format!("scheduler drained before {cell}"),
             Self::CellStart { cell } => format!("cell start {cell}"),
             Self::Ready { cell, reason, .. } => format!("ready {cell} {reason}"),
@@ -171,7 +175,7 @@ impl Event {
             Self::CellDone { cell, tps } => format!("cell done {cell} {:.1} tok/s", (*tps)?),
             Self::CellError { cell, text } => format!("ERROR {cell}: {text}"),
             Self::CellSkipped { cell } => format!("cell skipped {cell}"),
-            Self::ScoutDone { .. } | Self::Tick { .. } => return None,
+            Self::Planned { .. } | Self::ScoutDone { .. } | Self::Tick { .. } => return None,
         })
     }
 
@@ -186,11 +190,7 @@ impl Event {
 /// The predecessor's label of a context: `0`, `512`, `32k`.
 #[must_use]
 pub fn context_label(tokens: u32) -> String {
-    if tokens >= 1024 {
-        format!("{}k", tokens / 1024)
-    } else {
-        tokens.to_string()
-    }
+    if tokens >= 1024 { format!("{}k", tokens / 1024) } else { tokens.to_string() }
 }
 
 /// Sends events, stamped. Nobody has to listen.
@@ -231,39 +231,19 @@ mod tests {
 
     #[test]
     fn lines_read_as_the_predecessors() {
-        let cell = CellId {
-            index: 0,
-            context_tokens: 65_536,
-            concurrency: 8,
-        };
+        let cell = CellId { index: 0, context_tokens: 65_536, concurrency: 8 };
         let wall: Zoned = "2026-12-02T03:04:05+00:00[UTC]".parse().unwrap();
         let line = |e: Event| e.log_line(&wall);
-        assert_eq!(
-            line(Event::CellStart { cell }).unwrap(),
-            "03:04:05 cell start C=8 ctx=64k"
-        );
+        assert_eq!(line(Event::CellStart { cell }).unwrap(), "03:04:05 cell start C=8 ctx=64k");
         let done = |tps| line(Event::CellDone { cell, tps });
-        assert_eq!(
-            done(Some(145.491_6)).unwrap(),
-            "03:04:05 cell done C=8 ctx=64k 145.5 tok/s"
-        );
+        assert_eq!(done(Some(145.491_6)).unwrap(), "03:04:05 cell done C=8 ctx=64k 145.5 tok/s");
         assert_eq!(done(None), None, "no number, no line with a number");
         assert_eq!(
-            line(Event::WarmupTimeout {
-                cell,
-                reason: "running_reqs=5/8".into(),
-                duration_us: 1
-            })
-            .unwrap(),
+            line(Event::WarmupTimeout { cell, reason: "running_reqs=5/8".into(), duration_us: 1 }).unwrap(),
             "03:04:05 warmup timeout C=8 ctx=64k running_reqs=5/8"
         );
         assert_eq!(
-            line(Event::DrainWait {
-                cell,
-                running: 1,
-                queue: 0
-            })
-            .unwrap(),
+            line(Event::DrainWait { cell, running: 1, queue: 0 }).unwrap(),
             "03:04:05 waiting for scheduler drain before C=8 ctx=64k: running=1 queue=0"
         );
         assert_eq!(context_label(1000), "1000");

@@ -150,9 +150,6 @@ impl CellMeasurement {
     /// Streams whose last request failed.
     #[must_use]
     pub fn failed_streams(&self) -> usize {
-        self.streams
-            .iter()
-            .filter(|s| s.failure().is_some())
-            .count()
+        self.streams.iter().filter(|s| s.failure().is_some()).count()
     }
 }

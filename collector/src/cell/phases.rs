@@ -54,11 +54,7 @@ impl CellRun<'_> {
                 }
                 if !told {
                     told = true;
-                    self.emit(Event::DrainWait {
-                        cell: self.id,
-                        running,
-                        queue: waiting,
-                    });
+                    self.emit(Event::DrainWait { cell: self.id, running, queue: waiting });
                 }
             }
             let waited = self.now_us() - begun_us;
@@ -74,22 +70,9 @@ impl CellRun<'_> {
         idle
     }
 
-    pub(super) async fn open(
-        &self,
-        source: &Arc<dyn RequestSource>,
-        count: u32,
-        max_requests: Option<u32>,
-    ) -> Streams {
-        let options = StreamsOptions {
-            count,
-            max_requests,
-            limits: self.options.limits,
-            max_tokens: self.cell.max_tokens,
-        };
-        self.bench
-            .load
-            .open(self.bench.endpoint, source, &options)
-            .await
+    pub(super) async fn open(&self, source: &Arc<dyn RequestSource>, count: u32, max_requests: Option<u32>) -> Streams {
+        let options = StreamsOptions { count, max_requests, limits: self.options.limits, max_tokens: self.cell.max_tokens };
+        self.bench.load.open(self.bench.endpoint, source, &options).await
     }
 
     pub(super) async fn scout(&mut self, source: &Arc<dyn RequestSource>) -> Option<Scout> {
@@ -121,13 +104,7 @@ impl CellRun<'_> {
     }
 
     /// Waits until the streams are up or the limit is reached; whether the window shall open.
-    pub(super) async fn warm_up(
-        &mut self,
-        streams: &Streams,
-        streams_us: u64,
-        cell_us: u64,
-        warmup: &mut Warmup,
-    ) -> bool {
+    pub(super) async fn warm_up(&mut self, streams: &Streams, streams_us: u64, cell_us: u64, warmup: &mut Warmup) -> bool {
         let metrics = match self.bench.scraper {
             Some(_) => Metrics::Used,
             None => Metrics::Unavailable,
@@ -159,11 +136,7 @@ impl CellRun<'_> {
             }
             if let Some(reason) = readiness.look(look) {
                 warmup.ready_reason.clone_from(&reason);
-                self.emit(Event::Ready {
-                    cell: self.id,
-                    reason,
-                    duration_us: self.options.duration_us,
-                });
+                self.emit(Event::Ready { cell: self.id, reason, duration_us: self.options.duration_us });
                 return true;
             }
             if now_us >= deadline_us {
@@ -171,11 +144,7 @@ impl CellRun<'_> {
                 warmup.timed_out = true;
                 warmup.ready_reason = "warmup_timeout".to_owned();
                 warmup.timeout_reason.clone_from(&reason);
-                self.emit(Event::WarmupTimeout {
-                    cell: self.id,
-                    reason,
-                    duration_us: self.options.duration_us,
-                });
+                self.emit(Event::WarmupTimeout { cell: self.id, reason, duration_us: self.options.duration_us });
                 return true;
             }
             tokio::select! {
@@ -246,20 +215,11 @@ impl CellRun<'_> {
         }
         streams.stop();
         let end_us = if died { closed_us } else { end_us };
-        Measured {
-            window: Window { start_us, end_us },
-            died,
-        }
+        Measured { window: Window { start_us, end_us }, died }
     }
 
     fn tick(&self, in_window: bool, elapsed_us: u64, tokens: u64, active_streams: u32) {
-        self.emit(Event::Tick {
-            cell: self.id,
-            in_window,
-            elapsed_us,
-            tokens,
-            active_streams,
-        });
+        self.emit(Event::Tick { cell: self.id, in_window, elapsed_us, tokens, active_streams });
     }
 }
 

@@ -33,13 +33,7 @@ pub(super) struct Readiness {
 
 impl Readiness {
     pub(super) fn new(concurrency: u32, stable_us: u64, metrics: Metrics) -> Self {
-        Self {
-            concurrency,
-            stable_us,
-            metrics,
-            since_us: None,
-            last: None,
-        }
+        Self { concurrency, stable_us, metrics, since_us: None, last: None }
     }
 
     /// Takes a look into account; the reason, in the predecessor's words, once the streams are up.
@@ -60,9 +54,7 @@ impl Readiness {
         let server_up = match (self.metrics, look.server) {
             (Metrics::Unavailable, _) => true,
             (Metrics::Used, None) => false,
-            (Metrics::Used, Some((running, waiting))) => {
-                waiting == 0.0 && (running >= f64::from(c) || short_flow)
-            }
+            (Metrics::Used, Some((running, waiting))) => waiting == 0.0 && (running >= f64::from(c) || short_flow),
         };
         streams_up && server_up
     }
@@ -73,9 +65,7 @@ impl Readiness {
         let stable = format!("stable={:.1}s", self.stable_us as f64 / 1e6);
         match look.server {
             Some((running, waiting)) if self.metrics == Metrics::Used => {
-                format!(
-                    "running_reqs={running:.0}/{c}, queue_reqs={waiting:.0}, {streams}, {stable}"
-                )
+                format!("running_reqs={running:.0}/{c}, queue_reqs={waiting:.0}, {streams}, {stable}")
             }
             _ => format!("metrics_unavailable, {streams}, {stable}"),
         }
@@ -120,12 +110,7 @@ mod tests {
     use super::*;
 
     fn look(t_us: u64, active: u32, server: Option<(f64, f64)>) -> Look {
-        Look {
-            t_us,
-            active,
-            all_finished_one: false,
-            server,
-        }
+        Look { t_us, active, all_finished_one: false, server }
     }
 
     const UP: Option<(f64, f64)> = Some((4.0, 0.0));
@@ -135,17 +120,10 @@ mod tests {
         let mut r = Readiness::new(4, 3_000_000, Metrics::Used);
         assert_eq!(r.look(look(0, 4, UP)), None);
         assert_eq!(r.look(look(2_900_000, 4, UP)), None);
-        assert_eq!(
-            r.look(look(3_000_000, 3, UP)),
-            None,
-            "one stream fell silent"
-        );
+        assert_eq!(r.look(look(3_000_000, 3, UP)), None, "one stream fell silent");
         assert_eq!(r.look(look(3_100_000, 4, UP)), None);
         assert_eq!(r.look(look(6_000_000, 4, UP)), None);
-        assert_eq!(
-            r.look(look(6_100_000, 4, UP)).unwrap(),
-            "running_reqs=4/4, queue_reqs=0, active_streams=4/4, stable=3.0s"
-        );
+        assert_eq!(r.look(look(6_100_000, 4, UP)).unwrap(), "running_reqs=4/4, queue_reqs=0, active_streams=4/4, stable=3.0s");
     }
 
     #[test]
@@ -167,10 +145,7 @@ mod tests {
     fn without_metrics_the_streams_alone_decide() {
         let mut r = Readiness::new(2, 1_000_000, Metrics::Unavailable);
         assert_eq!(r.look(look(0, 2, None)), None);
-        assert_eq!(
-            r.look(look(1_000_000, 2, None)).unwrap(),
-            "metrics_unavailable, active_streams=2/2, stable=1.0s"
-        );
+        assert_eq!(r.look(look(1_000_000, 2, None)).unwrap(), "metrics_unavailable, active_streams=2/2, stable=1.0s");
     }
 
     #[test]
@@ -186,9 +161,6 @@ mod tests {
     #[test]
     fn longer_contexts_get_more_time() {
         let seconds = |ctx| automatic_timeout_us(ctx) / 1_000_000;
-        assert_eq!(
-            [0, 32_768, 65_536, 131_072].map(seconds),
-            [60, 60, 120, 180]
-        );
+        assert_eq!([0, 32_768, 65_536, 131_072].map(seconds), [60, 60, 120, 180]);
     }
 }

@@ -79,36 +79,14 @@ pub struct Bench<'a> {
 impl Bench<'_> {
     /// Measures one cell. When `stop` is given, it ends soon and returns what there is, marked as
     /// interrupted.
-    pub async fn measure(
-        &self,
-        index: usize,
-        cell: PlannedCell,
-        options: &CellOptions,
-        stop: &Stop,
-    ) -> CellMeasurement {
-        let id = CellId {
-            index,
-            context_tokens: cell.context_tokens,
-            concurrency: cell.concurrency,
-        };
-        let run = CellRun {
-            bench: self,
-            id,
-            cell,
-            options,
-            stop: stop.clone(),
-        };
+    pub async fn measure(&self, index: usize, cell: PlannedCell, options: &CellOptions, stop: &Stop) -> CellMeasurement {
+        let id = CellId { index, context_tokens: cell.context_tokens, concurrency: cell.concurrency };
+        let run = CellRun { bench: self, id, cell, options, stop: stop.clone() };
         let measured = run.run().await;
         match &measured.failure {
-            Some(text) => self.events.emit(Event::CellError {
-                cell: id,
-                text: text.clone(),
-            }),
+            Some(text) => self.events.emit(Event::CellError { cell: id, text: text.clone() }),
             None if measured.interrupted => {}
-            None => self.events.emit(Event::CellDone {
-                cell: id,
-                tps: measured.aggregate_tps(),
-            }),
+            None => self.events.emit(Event::CellDone { cell: id, tps: measured.aggregate_tps() }),
         }
         measured
     }
@@ -146,16 +124,10 @@ impl CellRun<'_> {
         self.emit(Event::CellStart { cell: self.id });
         // As the predecessor has it, waiting for an idle server is not part of the cell.
         result.started_us = self.now_us();
-        let shape = Shape {
-            max_tokens: self.cell.max_tokens,
-            ignore_eos: self.options.ignore_eos,
-            temperature: self.options.temperature,
-        };
+        let shape = Shape { max_tokens: self.cell.max_tokens, ignore_eos: self.options.ignore_eos, temperature: self.options.temperature };
         let bench = self.bench;
         let context = self.cell.context_tokens;
-        let prompts = bench
-            .prompts
-            .cell(bench.target, self.id.index, context, shape);
+        let prompts = bench.prompts.cell(bench.target, self.id.index, context, shape);
         match prompts {
             Some(prompts) => self.load(&prompts, shape, &mut result).await,
             None => result.failure = Some(format!("no prompt was made for context {context}")),
@@ -170,10 +142,7 @@ impl CellRun<'_> {
             let scout: Arc<dyn RequestSource> = Arc::new(prompts.scout(shape));
             result.scout = self.scout(&scout).await;
         }
-        result.warmup.timeout_us = self
-            .options
-            .warmup_timeout_us
-            .unwrap_or(automatic_timeout_us(self.cell.context_tokens));
+        result.warmup.timeout_us = self.options.warmup_timeout_us.unwrap_or(automatic_timeout_us(self.cell.context_tokens));
         if self.stop.is_stopped() {
             return;
         }
@@ -181,9 +150,7 @@ impl CellRun<'_> {
         let streams = self.open(&source, self.cell.concurrency, None).await;
         streams.start();
         let streams_us = self.now_us();
-        let opens = self
-            .warm_up(&streams, streams_us, result.started_us, &mut result.warmup)
-            .await;
+        let opens = self.warm_up(&streams, streams_us, result.started_us, &mut result.warmup).await;
         let mut died = !opens && !self.stop.is_stopped();
         if opens {
             let measured = self.window(&streams).await;
@@ -219,10 +186,7 @@ impl CellRun<'_> {
     fn server(&self, window: Window, timeline: &TokenTimeline) -> ServerWindow {
         let Some(scraper) = self.bench.scraper else {
             let reason = self.bench.target.metrics_warning();
-            return ServerWindow {
-                unavailable: Some(reason.unwrap_or("metrics are not scraped").to_owned()),
-                ..ServerWindow::default()
-            };
+            return ServerWindow { unavailable: Some(reason.unwrap_or("metrics are not scraped").to_owned()), ..ServerWindow::default() };
         };
         let scrapes = scraper.since(window.start_us.saturating_sub(5_000_000));
         let mut server = server_window(&scrapes, window.start_us, window.end_us);
@@ -231,9 +195,7 @@ impl CellRun<'_> {
             let why = last.map_or_else(String::new, |gap| format!(": {}", gap.reason));
             server.unavailable = Some(format!("no scrape came back inside the window{why}"));
         }
-        server.client_tokens_between_scrapes = server
-            .generation_tokens
-            .map(|d| timeline.window(d.from_us, d.to_us).tokens);
+        server.client_tokens_between_scrapes = server.generation_tokens.map(|d| timeline.window(d.from_us, d.to_us).tokens);
         server
     }
 
@@ -267,10 +229,6 @@ fn failure(streams: &[StreamRecord], window: Option<Window>) -> Option<(String, 
         }
     }
     let in_warmup = window.is_none_or(|w| first_us < w.start_us);
-    let phase = if in_warmup {
-        FailurePhase::Warmup
-    } else {
-        FailurePhase::Measurement
-    };
+    let phase = if in_warmup { FailurePhase::Warmup } else { FailurePhase::Measurement };
     Some((texts.join("; "), phase))
 }

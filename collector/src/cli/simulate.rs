@@ -41,7 +41,7 @@ pub async fn simulate(args: SimulateArgs) -> anyhow::Result<()> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use clap::Parser as _;
+    use clap::{CommandFactory as _, Parser as _};
 
     /// Stands for the program.
     #[derive(clap::Parser)]
@@ -59,10 +59,13 @@ mod tests {
     #[test]
     fn without_options_the_settings_are_the_default() {
         let settings = parse(&[]).unwrap().settings;
-        assert_eq!(
-            format!("{settings:?}"),
-            format!("{:?}", Settings::default())
-        );
+        assert_eq!(format!("{settings:?}"), format!("{:?}", Settings::default()));
+    }
+
+    #[test]
+    fn the_options_do_not_change_what_the_program_says_of_itself() {
+        let about = Program::command().get_about().map(ToString::to_string);
+        assert_eq!(about.as_deref(), Some("the program"));
     }
 
     #[test]
@@ -93,9 +96,7 @@ mod tests {
     async fn a_taken_port_ends_it_with_a_sentence() {
         let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = taken.local_addr().unwrap().port().to_string();
-        let error = simulate(parse(&["--port", &port]).unwrap())
-            .await
-            .unwrap_err();
+        let error = simulate(parse(&["--port", &port]).unwrap()).await.unwrap_err();
         assert!(error.to_string().contains(&port));
     }
 }

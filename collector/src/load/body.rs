@@ -111,18 +111,13 @@ impl Chunked {
         };
         *self = match (&*self, b) {
             (Self::Size { size, digits }, b'\n') => line_end(*size, *digits)?,
-            (Self::Size { size, digits: 1.. }, b';' | b' ' | b'\t' | b'\r') => {
-                Self::Extension { size: *size }
-            }
+            (Self::Size { size, digits: 1.. }, b';' | b' ' | b'\t' | b'\r') => Self::Extension { size: *size },
             (Self::Size { size, digits }, b) => {
                 let digit = char::from(b).to_digit(16).ok_or(BadChunks)?;
                 if *digits == 15 {
                     return Err(BadChunks);
                 }
-                Self::Size {
-                    size: size * 16 + u64::from(digit),
-                    digits: digits + 1,
-                }
+                Self::Size { size: size * 16 + u64::from(digit), digits: digits + 1 }
             }
             (Self::Extension { size }, b'\n') => line_end(*size, 1)?,
             (Self::DataEnd, b'\n') => Self::Size { size: 0, digits: 0 },
@@ -179,12 +174,7 @@ mod tests {
 
     #[test]
     fn malformed_chunks_are_refused() {
-        for bad in [
-            &b"x\r\n"[..],
-            b"\r\n",
-            b"2\r\nabc",
-            b"ffffffffffffffffffff\r\n",
-        ] {
+        for bad in [&b"x\r\n"[..], b"\r\n", b"2\r\nabc", b"ffffffffffffffffffff\r\n"] {
             assert_eq!(read(&[bad]), Err(BadChunks), "{bad:?}");
         }
     }

@@ -51,10 +51,7 @@ pub fn parse(data: &[u8]) -> Result<Chunk<'_>, serde_json::Error> {
         usage: raw.usage.map(|u| Usage {
             completion_tokens: u.completion_tokens.and_then(|c| c.0),
             prompt_tokens: u.prompt_tokens.and_then(|c| c.0),
-            cached_tokens: u
-                .prompt_tokens_details
-                .and_then(|d| d.cached_tokens)
-                .and_then(|c| c.0),
+            cached_tokens: u.prompt_tokens_details.and_then(|d| d.cached_tokens).and_then(|c| c.0),
         }),
         finish_reason: choices.finish_reason,
         is_error: raw.error.is_some() || raw.object.is_some_and(|o| o == "error"),
@@ -297,20 +294,11 @@ mod tests {
             (r#"{"content":"a"}"#, Kinds::CONTENT),
             (r#"{"content":"\n"}"#, Kinds::CONTENT),
             (r#"{"reasoning":"a"}"#, Kinds::REASONING),
-            (
-                r#"{"reasoning_content":"a","content":null}"#,
-                Kinds::REASONING,
-            ),
+            (r#"{"reasoning_content":"a","content":null}"#, Kinds::REASONING),
             (r#"{"reasoning_text":"a"}"#, Kinds::REASONING),
-            (
-                r#"{"tool_calls":[{"index":0,"function":{"name":"f"}}]}"#,
-                Kinds::TOOL,
-            ),
+            (r#"{"tool_calls":[{"index":0,"function":{"name":"f"}}]}"#, Kinds::TOOL),
             (r#"{"tool_calls":[]}"#, Kinds::default()),
-            (
-                r#"{"content":"a","tool_calls":[{}]}"#,
-                Kinds::CONTENT.with(Kinds::TOOL),
-            ),
+            (r#"{"content":"a","tool_calls":[{}]}"#, Kinds::CONTENT.with(Kinds::TOOL)),
         ];
         for (delta, want) in table {
             assert_eq!(kinds(delta), want, "{delta}");
@@ -319,8 +307,7 @@ mod tests {
 
     #[test]
     fn empty_choices_null_usage_and_no_choices_are_read() {
-        let c = parse(br#"{"choices":[],"usage":{"prompt_tokens":13,"completion_tokens":12}}"#)
-            .unwrap();
+        let c = parse(br#"{"choices":[],"usage":{"prompt_tokens":13,"completion_tokens":12}}"#).unwrap();
         assert_eq!(c.kinds, Kinds::default());
         assert_eq!(c.usage.unwrap().completion_tokens, Some(12));
         assert_eq!(c.usage.unwrap().cached_tokens, None);
@@ -328,36 +315,24 @@ mod tests {
         assert_eq!(c, Chunk::default());
         let c = parse(br#"{"usage":{"completion_tokens":3.0,"prompt_tokens":-1,"prompt_tokens_details":{"cached_tokens":0}}}"#).unwrap();
         let u = c.usage.unwrap();
-        assert_eq!(
-            (u.completion_tokens, u.prompt_tokens, u.cached_tokens),
-            (Some(3), None, Some(0))
-        );
+        assert_eq!((u.completion_tokens, u.prompt_tokens, u.cached_tokens), (Some(3), None, Some(0)));
     }
 
     #[test]
     fn a_finish_reason_is_text_or_an_object_with_a_type() {
         let reason = |r: &str| {
             let json = format!("{{\"choices\":[{{\"delta\":{{}},\"finish_reason\":{r}}}]}}");
-            parse(json.as_bytes())
-                .unwrap()
-                .finish_reason
-                .map(Cow::into_owned)
+            parse(json.as_bytes()).unwrap().finish_reason.map(Cow::into_owned)
         };
         assert_eq!(reason("\"length\"").as_deref(), Some("length"));
         assert_eq!(reason("null"), None);
-        assert_eq!(
-            reason(r#"{"type":"abort","message":"x"}"#).as_deref(),
-            Some("abort")
-        );
+        assert_eq!(reason(r#"{"type":"abort","message":"x"}"#).as_deref(), Some("abort"));
     }
 
     #[test]
     fn an_error_inside_the_stream_is_one_with_its_words() {
         for (json, words) in [
-            (
-                r#"{"error":{"message":"out of memory","code":500}}"#,
-                "out of memory",
-            ),
+            (r#"{"error":{"message":"out of memory","code":500}}"#, "out of memory"),
             (r#"{"error":"plain"}"#, "plain"),
             (r#"{"object":"error","message":"old way"}"#, "old way"),
         ] {

@@ -85,10 +85,7 @@ impl Endpoint {
     /// A name without address, or none that takes a connection within `limit`.
     pub async fn resolve(address: &Address, limit: Duration) -> Result<Self, ConnectionError> {
         let host = address.host().trim_start_matches('[').trim_end_matches(']');
-        let unresolved = |reason: String| ConnectionError::Unresolved {
-            host: host.to_owned(),
-            reason,
-        };
+        let unresolved = |reason: String| ConnectionError::Unresolved { host: host.to_owned(), reason };
         let found = tokio::net::lookup_host((host, address.port())).await;
         let addresses: Vec<_> = found.map_err(|e| unresolved(e.to_string()))?.collect();
         if addresses.is_empty() {
@@ -121,10 +118,7 @@ impl Endpoint {
     pub async fn connect(&self, limit: Duration) -> Result<Connection, ConnectionError> {
         let mut last = None;
         for &address in &self.addresses {
-            let failed = |reason: String| ConnectionError::Connect {
-                address: address.to_string(),
-                reason,
-            };
+            let failed = |reason: String| ConnectionError::Connect { address: address.to_string(), reason };
             match tokio::time::timeout(limit, self.connect_to(address)).await {
                 Ok(Ok(connection)) => return Ok(connection),
                 Ok(Err(ConnectionError::Broken(e))) => last = Some(failed(e.to_string())),
@@ -145,28 +139,16 @@ impl Endpoint {
             None => Box::new(tcp),
             Some((connector, name)) => {
                 let tls = connector.connect(name.clone(), tcp).await;
-                Box::new(tls.map_err(|e| ConnectionError::Tls {
-                    host: name.to_str().into_owned(),
-                    reason: e.to_string(),
-                })?)
+                Box::new(tls.map_err(|e| ConnectionError::Tls { host: name.to_str().into_owned(), reason: e.to_string() })?)
             }
         };
-        Ok(Connection {
-            stream,
-            address,
-            buffer: vec![0; READ_BUFFER].into_boxed_slice(),
-            start: 0,
-            end: 0,
-            used: false,
-        })
+        Ok(Connection { stream, address, buffer: vec![0; READ_BUFFER].into_boxed_slice(), start: 0, end: 0, used: false })
     }
 }
 
 fn connector() -> TlsConnector {
     let roots = RootCertStore::from_iter(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
-    let mut config = ClientConfig::builder()
-        .with_root_certificates(roots)
-        .with_no_client_auth();
+    let mut config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     TlsConnector::from(Arc::new(config))
 }
@@ -238,11 +220,7 @@ impl Connection {
     /// The connection broke.
     pub async fn send(&mut self, request: &PreparedRequest) -> io::Result<()> {
         self.used = true;
-        let mut parts = [
-            IoSlice::new(&request.head),
-            IoSlice::new(&request.shared),
-            IoSlice::new(&request.tail),
-        ];
+        let mut parts = [IoSlice::new(&request.head), IoSlice::new(&request.shared), IoSlice::new(&request.tail)];
         let mut parts = &mut parts[..];
         while parts.iter().any(|p| !p.is_empty()) {
             let n = self.stream.write_vectored(parts).await?;
@@ -289,16 +267,10 @@ impl Connection {
         loop {
             let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
             let mut parsed = httparse::Response::new(&mut headers);
-            let status = parsed
-                .parse(self.pending())
-                .map_err(|e| ConnectionError::NotHttp(e.to_string()))?;
+            let status = parsed.parse(self.pending()).map_err(|e| ConnectionError::NotHttp(e.to_string()))?;
             let httparse::Status::Complete(length) = status else {
                 let full = self.pending().len() >= MAX_HEAD.min(READ_BUFFER);
-                return if full {
-                    Err(ConnectionError::EndlessHead)
-                } else {
-                    Ok(None)
-                };
+                return if full { Err(ConnectionError::EndlessHead) } else { Ok(None) };
             };
             let head = read_head(&parsed)?;
             self.consume(length);
@@ -311,25 +283,15 @@ impl Connection {
 
 fn read_head(parsed: &httparse::Response<'_, '_>) -> Result<AnswerHead, ConnectionError> {
     let header = |name: &str| {
-        let found = parsed
-            .headers
-            .iter()
-            .find(|h| h.name.eq_ignore_ascii_case(name))?;
-        Some(
-            String::from_utf8_lossy(found.value)
-                .trim()
-                .to_ascii_lowercase(),
-        )
+        let found = parsed.headers.iter().find(|h| h.name.eq_ignore_ascii_case(name))?;
+        Some(String::from_utf8_lossy(found.value).trim().to_ascii_lowercase())
     };
     let status = parsed.code.unwrap_or_default();
     let chunked = header("transfer-encoding").is_some_and(|v| v.ends_with("chunked"));
     let framing = match header("content-length") {
         _ if chunked => Framing::chunked(),
         _ if status == 204 || status == 304 => Framing::Length(0),
-        Some(text) => Framing::Length(
-            text.parse()
-                .map_err(|_| ConnectionError::NotHttp("content-length is no number".into()))?,
-        ),
+        Some(text) => Framing::Length(text.parse().map_err(|_| ConnectionError::NotHttp("content-length is no number".into()))?),
         None => Framing::UntilClose,
     };
     let connection = header("connection").unwrap_or_default();
@@ -337,9 +299,7 @@ fn read_head(parsed: &httparse::Response<'_, '_>) -> Result<AnswerHead, Connecti
     Ok(AnswerHead {
         status,
         content_type: header("content-type").unwrap_or_default(),
-        keep_alive: framing != Framing::UntilClose
-            && !connection.contains("close")
-            && (http_1_1 || connection.contains("keep-alive")),
+        keep_alive: framing != Framing::UntilClose && !connection.contains("close") && (http_1_1 || connection.contains("keep-alive")),
         framing,
     })
 }

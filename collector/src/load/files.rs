@@ -30,20 +30,13 @@ pub fn raise_open_files(streams: u32) -> Result<(), TooFewFiles> {
     if now.current.is_none_or(|soft| soft >= need) {
         return Ok(());
     }
-    let refused = |limit| TooFewFiles {
-        streams,
-        need,
-        limit,
-    };
+    let refused = |limit| TooFewFiles { streams, need, limit };
     if let Some(hard) = now.maximum
         && hard < need
     {
         return Err(refused(hard));
     }
-    let wanted = Rlimit {
-        current: Some(need),
-        maximum: now.maximum,
-    };
+    let wanted = Rlimit { current: Some(need), maximum: now.maximum };
     setrlimit(Resource::Nofile, wanted).map_err(|_| refused(now.current.unwrap_or(0)))
 }
 

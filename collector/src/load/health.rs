@@ -51,12 +51,7 @@ impl TickLateness {
         let n = raw_us.len();
         // Nearest rank: with hundreds of ticks a second interpolation would change nothing.
         let at = |q: usize| u64::from(raw_us[(n * q).div_ceil(100).clamp(1, n) - 1] - best);
-        Some(Self {
-            ticks: n as u64,
-            p50_us: at(50),
-            p99_us: at(99),
-            max_us: at(100),
-        })
+        Some(Self { ticks: n as u64, p50_us: at(50), p99_us: at(99), max_us: at(100) })
     }
 }
 

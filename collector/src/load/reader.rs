@@ -28,19 +28,11 @@ pub(super) struct End {
 
 impl End {
     pub(super) fn failed(outcome: Outcome, error: impl Into<String>) -> Self {
-        Self {
-            outcome,
-            error: Some(error.into()),
-            reusable: false,
-        }
+        Self { outcome, error: Some(error.into()), reusable: false }
     }
 
     pub(super) fn cut() -> Self {
-        Self {
-            outcome: Outcome::CutByUs,
-            error: None,
-            reusable: false,
-        }
+        Self { outcome: Outcome::CutByUs, error: None, reusable: false }
     }
 }
 
@@ -95,11 +87,7 @@ impl Reader<'_> {
     }
 
     /// Reads until the body is over, however that comes about; whether it is complete by its framing.
-    async fn body(
-        &mut self,
-        connection: &mut Connection,
-        framing: &mut Framing,
-    ) -> Result<bool, End> {
+    async fn body(&mut self, connection: &mut Connection, framing: &mut Framing) -> Result<bool, End> {
         let mut sse = SseParser::new();
         // One timer for the whole answer, moved only when it fires: setting it for every read
         // would cost more than the read.
@@ -146,16 +134,10 @@ impl Reader<'_> {
     }
 
     /// Takes all of the body that is pending.
-    fn payload(
-        &mut self,
-        connection: &mut Connection,
-        framing: &mut Framing,
-        sse: &mut SseParser,
-    ) -> Result<(), End> {
+    fn payload(&mut self, connection: &mut Connection, framing: &mut Framing, sse: &mut SseParser) -> Result<(), End> {
         while !connection.pending().is_empty() && !framing.is_done() {
             let taken = framing.take(connection.pending());
-            let (used, payload) =
-                taken.map_err(|e| End::failed(Outcome::Truncated, e.to_string()))?;
+            let (used, payload) = taken.map_err(|e| End::failed(Outcome::Truncated, e.to_string()))?;
             self.entry.body_bytes += payload.len() as u64;
             let fed = sse.feed(payload, |data| self.event(data));
             fed.map_err(|e| End::failed(Outcome::Truncated, e.to_string()))?;
@@ -213,19 +195,11 @@ impl Reader<'_> {
             }
             entry.last_us = Some(t_us);
         }
-        let total = entry
-            .usage_tokens
-            .filter(|n| *n > 0)
-            .unwrap_or(entry.chunks);
+        let total = entry.usage_tokens.filter(|n| *n > 0).unwrap_or(entry.chunks);
         let more = total.saturating_sub(self.counted);
         self.counted += more;
         self.progress.output(t_us, u64::from(more), gap_us);
-        let arrival = Arrival::new(
-            t_us,
-            self.request_index,
-            chunk.kinds,
-            usage.completion_tokens,
-        );
+        let arrival = Arrival::new(t_us, self.request_index, chunk.kinds, usage.completion_tokens);
         self.arrivals.push(arrival);
     }
 
@@ -268,11 +242,7 @@ impl Reader<'_> {
         let has_token = entry.chunks > 0 || entry.usage_tokens.is_some_and(|n| n > 0);
         let text = match (ended_well, has_token) {
             (true, true) => {
-                return End {
-                    outcome: Outcome::Finished,
-                    error: None,
-                    reusable: complete && head.keep_alive,
-                };
+                return End { outcome: Outcome::Finished, error: None, reusable: complete && head.keep_alive };
             }
             (true, false) => "the stream ended without a single token".to_owned(),
             (false, _) if complete && !head.content_type.contains("event-stream") => {

@@ -56,12 +56,7 @@ impl Arrival {
     #[must_use]
     pub fn new(t_us: u64, request: u32, kinds: Kinds, usage: Option<u32>) -> Self {
         let usage = usage.unwrap_or(u32::MAX);
-        Self {
-            t_us,
-            request,
-            usage,
-            kinds,
-        }
+        Self { t_us, request, usage, kinds }
     }
 
     /// The request's completion tokens so far, where the event said so.
@@ -251,9 +246,7 @@ impl StreamRecord {
 
     /// The arrivals of one request, in order.
     pub fn arrivals_of(&self, request: usize) -> impl Iterator<Item = &Arrival> {
-        self.arrivals
-            .iter()
-            .filter(move |a| a.request as usize == request)
+        self.arrivals.iter().filter(move |a| a.request as usize == request)
     }
 }
 

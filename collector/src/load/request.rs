@@ -61,15 +61,7 @@ impl RequestHead {
     #[must_use]
     pub fn with_body(&self, id: String, shared: Bytes, tail: Vec<u8>) -> PreparedRequest {
         let length = shared.len() + tail.len();
-        let head = format!(
-            "{}x-request-id: {id}\r\nContent-Length: {length}\r\n\r\n",
-            self.common
-        );
-        PreparedRequest {
-            id,
-            head: head.into_bytes(),
-            shared,
-            tail,
-        }
+        let head = format!("{}x-request-id: {id}\r\nContent-Length: {length}\r\n\r\n", self.common);
+        PreparedRequest { id, head: head.into_bytes(), shared, tail }
     }
 }

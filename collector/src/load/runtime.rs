@@ -56,10 +56,7 @@ impl Load {
     /// The system gives no thread or no event queue.
     pub fn start(clock: Clock, threads: usize) -> io::Result<Self> {
         let threads = (0..threads.max(1)).map(LoadThread::start);
-        Ok(Self {
-            clock,
-            threads: threads.collect::<io::Result<_>>()?,
-        })
+        Ok(Self { clock, threads: threads.collect::<io::Result<_>>()? })
     }
 
     /// The clock it stamps with.
@@ -70,12 +67,7 @@ impl Load {
 
     /// Opens one connection a stream and prepares the first requests; returns when all are open or
     /// have failed. Nothing is sent before [`Streams::start`].
-    pub async fn open(
-        &self,
-        endpoint: &Arc<Endpoint>,
-        source: &Arc<dyn RequestSource>,
-        options: &StreamsOptions,
-    ) -> Streams {
+    pub async fn open(&self, endpoint: &Arc<Endpoint>, source: &Arc<dyn RequestSource>, options: &StreamsOptions) -> Streams {
         let progress: Arc<[Progress]> = (0..options.count).map(|_| Progress::default()).collect();
         let (starter, start) = stop_pair();
         let (stopper, stop) = stop_pair();
@@ -126,11 +118,7 @@ impl LoadThread {
             // Either way the thread is to end.
             let _ = runtime.block_on(ended);
         })?;
-        Ok(Self {
-            handle,
-            end: Some(end),
-            thread: Some(thread),
-        })
+        Ok(Self { handle, end: Some(end), thread: Some(thread) })
     }
 }
 
@@ -191,8 +179,7 @@ impl Streams {
     /// within `limit` is given up: its record is empty.
     pub async fn join(self, limit: Duration) -> (Vec<StreamRecord>, ClientHealth) {
         self.stopper.stop();
-        let until_us =
-            self.clock.now_us() + u64::try_from(limit.as_micros()).unwrap_or(u64::MAX / 2);
+        let until_us = self.clock.now_us() + u64::try_from(limit.as_micros()).unwrap_or(u64::MAX / 2);
         let mut records = Vec::with_capacity(self.workers.len());
         for (stream, mut worker) in (0..).zip(self.workers) {
             let left = until_us.saturating_sub(self.clock.now_us());
@@ -201,10 +188,7 @@ impl Streams {
                 worker.abort();
             }
             let record = joined.ok().and_then(Result::ok);
-            records.push(record.unwrap_or_else(|| StreamRecord {
-                stream,
-                ..StreamRecord::default()
-            }));
+            records.push(record.unwrap_or_else(|| StreamRecord { stream, ..StreamRecord::default() }));
         }
         self.tick_stopper.stop();
         let mut health = ClientHealth {

@@ -67,11 +67,7 @@ impl SseParser {
                 // It lives in our buffer, not in this read: it can't be held.
                 self.keep(held.take());
                 let mut own = None;
-                self.take_line(
-                    self.bom_length(&whole).map_or(&whole[..], |n| &whole[n..]),
-                    &mut own,
-                    &mut event,
-                );
+                self.take_line(self.bom_length(&whole).map_or(&whole[..], |n| &whole[n..]), &mut own, &mut event);
                 self.started = true;
                 self.keep(own);
                 whole.clear();
@@ -112,12 +108,7 @@ impl SseParser {
     }
 
     /// `held` is the open event's data as long as it is one line of the current read.
-    fn take_line<'a>(
-        &mut self,
-        line: &'a [u8],
-        held: &mut Option<&'a [u8]>,
-        event: &mut impl FnMut(&[u8]),
-    ) {
+    fn take_line<'a>(&mut self, line: &'a [u8], held: &mut Option<&'a [u8]>, event: &mut impl FnMut(&[u8])) {
         if line.is_empty() {
             if self.open {
                 event(held.take().unwrap_or(&self.data));
@@ -128,8 +119,7 @@ impl SseParser {
         }
         let value = match line {
             b"data" => &[],
-            [b'd', b'a', b't', b'a', b':', b' ', value @ ..]
-            | [b'd', b'a', b't', b'a', b':', value @ ..] => value,
+            [b'd', b'a', b't', b'a', b':', b' ', value @ ..] | [b'd', b'a', b't', b'a', b':', value @ ..] => value,
             _ => return,
         };
         if self.open {
@@ -194,10 +184,7 @@ mod tests {
 
     #[test]
     fn other_fields_comments_and_blank_lines_are_passed_over() {
-        same_everywhere(
-            b"event: x\nid: 1\nretry: 5\n: c\ndatax: no\n\n\n\nevent: y\ndata: a\nid\n\n",
-            &["a"],
-        );
+        same_everywhere(b"event: x\nid: 1\nretry: 5\n: c\ndatax: no\n\n\n\nevent: y\ndata: a\nid\n\n", &["a"]);
     }
 
     #[test]
@@ -220,10 +207,7 @@ mod tests {
 
     #[test]
     fn unicode_line_separators_end_no_line() {
-        same_everywhere(
-            "data: a\u{2028}b\u{85}c\n\n".as_bytes(),
-            &["a\u{2028}b\u{85}c"],
-        );
+        same_everywhere("data: a\u{2028}b\u{85}c\n\n".as_bytes(), &["a\u{2028}b\u{85}c"]);
     }
 
     #[test]

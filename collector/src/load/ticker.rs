@@ -74,9 +74,6 @@ mod tests {
     async fn a_blocked_thread_ticks_late_by_as_long_as_it_was_blocked() {
         let busy = lateness(Duration::from_millis(180)).await;
         // Blocked for 9 of every 10 ms, ticks that were due meanwhile all come late.
-        assert!(
-            busy.is_some_and(|t| t.ticks > 50 && t.max_us >= 6_000),
-            "{busy:?}"
-        );
+        assert!(busy.is_some_and(|t| t.ticks > 50 && t.max_us >= 6_000), "{busy:?}");
     }
 }

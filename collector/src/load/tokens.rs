@@ -80,9 +80,7 @@ impl TokenTimeline {
             let borrowed = if own.is_known() { *own } else { all };
             stream_points(stream, borrowed)
         };
-        Self {
-            streams: streams.iter().zip(&own).map(points).collect(),
-        }
+        Self { streams: streams.iter().zip(&own).map(points).collect() }
     }
 
     /// The tokens of `[start_us, end_us)`.
@@ -117,10 +115,7 @@ impl TokenTimeline {
     #[must_use]
     pub fn per_second(&self, start_us: u64, end_us: u64) -> Vec<u64> {
         let seconds = end_us.saturating_sub(start_us) / 1_000_000;
-        (0..seconds)
-            .map(|s| start_us + s * 1_000_000)
-            .map(|from| self.window(from, from + 1_000_000).tokens)
-            .collect()
+        (0..seconds).map(|s| start_us + s * 1_000_000).map(|from| self.window(from, from + 1_000_000).tokens).collect()
     }
 }
 
@@ -182,24 +177,14 @@ fn stream_points(stream: &StreamRecord, borrowed: Ratio) -> Vec<TokenPoint> {
 }
 
 fn request_points(arrivals: &[Arrival], borrowed: Ratio, points: &mut Vec<TokenPoint>) {
-    let with_usage = if is_continuous(arrivals) {
-        TokenSource::ContinuousUsage
-    } else {
-        TokenSource::FinalUsageSpread
-    };
+    let with_usage = if is_continuous(arrivals) { TokenSource::ContinuousUsage } else { TokenSource::FinalUsageSpread };
     let mut known = 0;
     // First point of those whose tokens the next usage will tell.
     let mut open = points.len();
     for a in arrivals {
         let chunk = a.kinds.is_output();
         if chunk {
-            points.push(TokenPoint {
-                t_us: a.t_us,
-                tokens: 0,
-                request: a.request,
-                chunk,
-                source: with_usage,
-            });
+            points.push(TokenPoint { t_us: a.t_us, tokens: 0, request: a.request, chunk, source: with_usage });
         }
         let Some(usage) = a.usage() else { continue };
         let delta = usage.saturating_sub(known);
@@ -207,18 +192,9 @@ fn request_points(arrivals: &[Arrival], borrowed: Ratio, points: &mut Vec<TokenP
         let waiting = points.get_mut(open..).unwrap_or_default();
         if waiting.is_empty() && delta > 0 {
             // Tokens without text: half of a character, or a token that is not shown.
-            points.push(TokenPoint {
-                t_us: a.t_us,
-                tokens: delta,
-                request: a.request,
-                chunk: false,
-                source: with_usage,
-            });
+            points.push(TokenPoint { t_us: a.t_us, tokens: delta, request: a.request, chunk: false, source: with_usage });
         } else {
-            let told = Ratio {
-                tokens: u64::from(delta),
-                chunks: waiting.len() as u64,
-            };
+            let told = Ratio { tokens: u64::from(delta), chunks: waiting.len() as u64 };
             spread(waiting, told, with_usage);
         }
         open = points.len();
@@ -228,10 +204,7 @@ fn request_points(arrivals: &[Arrival], borrowed: Ratio, points: &mut Vec<TokenP
     match [own, borrowed].into_iter().find(|r| r.is_known()) {
         Some(ratio) => spread(rest, ratio, with_usage),
         None => {
-            let one = Ratio {
-                tokens: 1,
-                chunks: 1,
-            };
+            let one = Ratio { tokens: 1, chunks: 1 };
             spread(rest, one, TokenSource::ChunksFallback);
         }
     }
@@ -279,11 +252,7 @@ mod tests {
         let mut record = StreamRecord::default();
         for (r, events) in requests.iter().enumerate() {
             for &(t, text, usage) in *events {
-                let kinds = if text {
-                    Kinds::CONTENT
-                } else {
-                    Kinds::default()
-                };
+                let kinds = if text { Kinds::CONTENT } else { Kinds::default() };
                 let r = u32::try_from(r).unwrap();
                 record.arrivals.push(Arrival::new(t, r, kinds, usage));
             }
@@ -309,16 +278,8 @@ mod tests {
             (50, false, Some(7)),
         ]])];
         assert_eq!(count(&s, 0, 100), (7, Some(ContinuousUsage)));
-        assert_eq!(
-            count(&s, 20, 40),
-            (4, Some(ContinuousUsage)),
-            "start is in, end is out"
-        );
-        assert_eq!(
-            count(&s, 30, 31),
-            (1, Some(ContinuousUsage)),
-            "a token without text"
-        );
+        assert_eq!(count(&s, 20, 40), (4, Some(ContinuousUsage)), "start is in, end is out");
+        assert_eq!(count(&s, 30, 31), (1, Some(ContinuousUsage)), "a token without text");
         assert_eq!(count(&s, 51, 60), (0, None));
     }
 
@@ -329,19 +290,12 @@ mod tests {
         let s = [stream(&[&events])];
         assert_eq!(count(&s, 0, 50), (15, Some(FinalUsageSpread)));
         assert_eq!(count(&s, 50, 1000), (15, Some(FinalUsageSpread)));
-        assert_eq!(
-            count(&s, 200, 1000),
-            (0, None),
-            "the usage event itself brings nothing"
-        );
+        assert_eq!(count(&s, 200, 1000), (0, None), "the usage event itself brings nothing");
     }
 
     #[test]
     fn a_cut_request_borrows_the_ratio_of_finished_ones() {
-        let finished: Vec<Event> = (0..4)
-            .map(|i| (i, true, None))
-            .chain([(9, false, Some(12))])
-            .collect();
+        let finished: Vec<Event> = (0..4).map(|i| (i, true, None)).chain([(9, false, Some(12))]).collect();
         let cut: Vec<Event> = (10..15).map(|i| (i, true, None)).collect();
         let same_stream = [stream(&[&finished, &cut])];
         assert_eq!(count(&same_stream, 10, 20), (15, Some(FinalUsageSpread)));
@@ -369,42 +323,22 @@ mod tests {
 
     #[test]
     fn usage_at_every_tenth_chunk_is_shared_by_the_ten() {
-        let events: Vec<Event> = (1..=25)
-            .map(|i| {
-                (
-                    i,
-                    true,
-                    (i % 10 == 0).then(|| u32::try_from(i * 2).unwrap()),
-                )
-            })
-            .collect();
+        let events: Vec<Event> = (1..=25).map(|i| (i, true, (i % 10 == 0).then(|| u32::try_from(i * 2).unwrap()))).collect();
         let s = [stream(&[&events])];
         assert_eq!(count(&s, 1, 6).0, 10);
         assert_eq!(count(&s, 1, 21).0, 40);
-        assert_eq!(
-            count(&s, 21, 26).0,
-            10,
-            "the tail by the request's own ratio"
-        );
+        assert_eq!(count(&s, 21, 26).0, 10, "the tail by the request's own ratio");
     }
 
     #[test]
     fn usage_that_shrinks_counts_nothing_twice() {
-        let s = [stream(&[&[
-            (1, true, Some(5)),
-            (2, true, Some(3)),
-            (3, true, Some(6)),
-        ]])];
+        let s = [stream(&[&[(1, true, Some(5)), (2, true, Some(3)), (3, true, Some(6))]])];
         assert_eq!(count(&s, 0, 9).0, 6);
     }
 
     #[test]
     fn per_second_leaves_out_the_last_part() {
-        let s = [stream(&[&[
-            (0, true, Some(2)),
-            (1_200_000, true, Some(5)),
-            (2_100_000, true, Some(9)),
-        ]])];
+        let s = [stream(&[&[(0, true, Some(2)), (1_200_000, true, Some(5)), (2_100_000, true, Some(9))]])];
         assert_eq!(TokenTimeline::new(&s).per_second(0, 2_500_000), [2, 3]);
     }
 

@@ -25,11 +25,7 @@ pub struct LoadLimits {
 
 impl Default for LoadLimits {
     fn default() -> Self {
-        Self {
-            connect: Duration::from_secs(30),
-            first_token: Duration::from_secs(600),
-            stall: Duration::from_secs(120),
-        }
+        Self { connect: Duration::from_secs(30), first_token: Duration::from_secs(600), stall: Duration::from_secs(120) }
     }
 }
 
@@ -59,16 +55,9 @@ struct Attempt {
 
 impl Worker {
     /// Opens the connection, reports through `opened` (by dropping it), waits for `start`, runs.
-    pub(super) async fn run(
-        mut self,
-        opened: tokio::sync::mpsc::Sender<()>,
-        mut start: Stop,
-    ) -> StreamRecord {
-        let mut record = StreamRecord {
-            stream: self.stream,
-            arrivals: Vec::with_capacity(self.expected_arrivals),
-            ..StreamRecord::default()
-        };
+    pub(super) async fn run(mut self, opened: tokio::sync::mpsc::Sender<()>, mut start: Stop) -> StreamRecord {
+        let mut record =
+            StreamRecord { stream: self.stream, arrivals: Vec::with_capacity(self.expected_arrivals), ..StreamRecord::default() };
         let mut next = self.source.prepare(self.stream, 0);
         let mut connection = self.open(&mut record).await;
         drop(opened);
@@ -95,12 +84,7 @@ impl Worker {
                 attempt = self.attempt(fresh, &next, more, &mut record).await;
             }
             due_us = self.clock.now_us();
-            let Attempt {
-                end,
-                prepared,
-                used,
-                ..
-            } = attempt;
+            let Attempt { end, prepared, used, .. } = attempt;
             let reusable = end.reusable;
             let outcome = end.outcome;
             if let Some(r) = record.requests.last_mut() {
@@ -144,27 +128,14 @@ impl Worker {
             Err(e) => {
                 let stopped = self.stop.is_stopped();
                 let failed = || End::failed(Outcome::Connect, e.to_string());
-                return Attempt {
-                    end: if stopped { End::cut() } else { failed() },
-                    prepared: None,
-                    used: None,
-                    stale: false,
-                };
+                return Attempt { end: if stopped { End::cut() } else { failed() }, prepared: None, used: None, stale: false };
             }
         };
         let reused = connection.was_used();
         record.connections_reused += u32::from(reused);
         let (end, prepared) = self.exchange(&mut connection, request, more, record).await;
-        let answered = record
-            .requests
-            .last()
-            .is_some_and(|r| r.first_byte_us.is_some());
-        Attempt {
-            stale: reused && !answered && end.outcome == Outcome::Connect,
-            end,
-            prepared,
-            used: Some(connection),
-        }
+        let answered = record.requests.last().is_some_and(|r| r.first_byte_us.is_some());
+        Attempt { stale: reused && !answered && end.outcome == Outcome::Connect, end, prepared, used: Some(connection) }
     }
 
     fn progress(&self) -> &Progress {
@@ -194,9 +165,7 @@ impl Worker {
         record: &mut StreamRecord,
     ) -> (End, Option<PreparedRequest>) {
         let index = record.requests.len().saturating_sub(1);
-        let StreamRecord {
-            requests, arrivals, ..
-        } = record;
+        let StreamRecord { requests, arrivals, .. } = record;
         let Some(entry) = requests.get_mut(index) else {
             return (End::cut(), None);
         };
@@ -215,10 +184,7 @@ impl Worker {
             }
             // It may have answered before it read all: that answer says more than a broken pipe.
             Ok(Err(e)) if connection.fill().await.unwrap_or(0) == 0 => {
-                return (
-                    End::failed(Outcome::Connect, ConnectionError::Broken(e).to_string()),
-                    None,
-                );
+                return (End::failed(Outcome::Connect, ConnectionError::Broken(e).to_string()), None);
             }
             Ok(_) => entry.written_us = Some(self.clock.now_us()),
         }

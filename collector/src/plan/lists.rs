@@ -57,10 +57,7 @@ pub fn parse_tokens(text: &str) -> Result<u32, ListError> {
     const EXPECTED: &str = "tokens as 512, 32k, 1.5k or 1m";
     const MOST: u32 = 1 << 31;
     let item = text.trim();
-    let unreadable = || ListError::Unreadable {
-        item: item.to_owned(),
-        expected: EXPECTED,
-    };
+    let unreadable = || ListError::Unreadable { item: item.to_owned(), expected: EXPECTED };
     let (number, factor) = match item.char_indices().next_back() {
         Some((at, 'k' | 'K')) => (&item[..at], 1024.0),
         Some((at, 'm' | 'M')) => (&item[..at], 1024.0 * 1024.0),
@@ -77,17 +74,11 @@ pub fn parse_tokens(text: &str) -> Result<u32, ListError> {
     }
     let value: f64 = digits.parse().map_err(|_| unreadable())?;
     if sign < 0.0 {
-        return Err(ListError::TooSmall {
-            item: item.to_owned(),
-            least: 0,
-        });
+        return Err(ListError::TooSmall { item: item.to_owned(), least: 0 });
     }
     let tokens = (value * factor).floor();
     if tokens > f64::from(MOST) {
-        return Err(ListError::TooLarge {
-            item: item.to_owned(),
-            most: MOST,
-        });
+        return Err(ListError::TooLarge { item: item.to_owned(), most: MOST });
     }
     // In range by the check above; whole by floor.
     Ok(tokens as u32)
@@ -109,30 +100,17 @@ pub fn parse_concurrency(list: &str) -> Result<Vec<u32>, ListError> {
     const MOST: u32 = 65_536;
     parse_list(list, "1,4,16", |text| {
         let item = text.trim();
-        let unreadable = || ListError::Unreadable {
-            item: item.to_owned(),
-            expected: "whole numbers as 1,4,16",
-        };
+        let unreadable = || ListError::Unreadable { item: item.to_owned(), expected: "whole numbers as 1,4,16" };
         let value: i64 = item.parse().map_err(|_| unreadable())?;
         match u32::try_from(value) {
             Ok(v) if (1..=MOST).contains(&v) => Ok(v),
-            _ if value < 1 => Err(ListError::TooSmall {
-                item: item.to_owned(),
-                least: 1,
-            }),
-            _ => Err(ListError::TooLarge {
-                item: item.to_owned(),
-                most: MOST,
-            }),
+            _ if value < 1 => Err(ListError::TooSmall { item: item.to_owned(), least: 1 }),
+            _ => Err(ListError::TooLarge { item: item.to_owned(), most: MOST }),
         }
     })
 }
 
-fn parse_list(
-    list: &str,
-    example: &'static str,
-    parse: impl Fn(&str) -> Result<u32, ListError>,
-) -> Result<Vec<u32>, ListError> {
+fn parse_list(list: &str, example: &'static str, parse: impl Fn(&str) -> Result<u32, ListError>) -> Result<Vec<u32>, ListError> {
     if list.trim().is_empty() {
         return Err(ListError::Empty { example });
     }
@@ -159,33 +137,14 @@ mod tests {
 
     #[test]
     fn token_values_read_as_people_write_them() {
-        for (text, want) in [
-            ("0", 0),
-            ("512", 512),
-            ("32k", 32_768),
-            (" 1.5K ", 1536),
-            ("0.3k", 307),
-            ("1m", 1 << 20),
-            ("2M", 2 << 20),
-        ] {
+        for (text, want) in [("0", 0), ("512", 512), ("32k", 32_768), (" 1.5K ", 1536), ("0.3k", 307), ("1m", 1 << 20), ("2M", 2 << 20)] {
             assert_eq!(parse_tokens(text).unwrap(), want, "{text}");
         }
-        for text in [
-            "", "k", "1.5", "4g", "1e3", "0x10", "1_000", "٣k", "1.2.3k", "inf", "nan", "--1",
-        ] {
-            assert!(
-                matches!(parse_tokens(text), Err(ListError::Unreadable { .. })),
-                "{text}"
-            );
+        for text in ["", "k", "1.5", "4g", "1e3", "0x10", "1_000", "٣k", "1.2.3k", "inf", "nan", "--1"] {
+            assert!(matches!(parse_tokens(text), Err(ListError::Unreadable { .. })), "{text}");
         }
-        assert!(matches!(
-            parse_tokens("-1k"),
-            Err(ListError::TooSmall { .. })
-        ));
-        assert!(matches!(
-            parse_tokens("9999m"),
-            Err(ListError::TooLarge { .. })
-        ));
+        assert!(matches!(parse_tokens("-1k"), Err(ListError::TooSmall { .. })));
+        assert!(matches!(parse_tokens("9999m"), Err(ListError::TooLarge { .. })));
     }
 
     #[test]

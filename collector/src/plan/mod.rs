@@ -103,23 +103,16 @@ pub fn plan(input: &PlanInput) -> Plan {
     for (context_tokens, concurrency) in order(&input.contexts, &input.concurrency) {
         match judge(input, context_tokens, concurrency) {
             Ok(cell) => plan.cells.push(cell),
-            Err((code, missing_tokens, text)) => plan.left_out.push(LeftOut {
-                layer: "sustained_decode",
-                context_tokens,
-                concurrency,
-                code,
-                missing_tokens,
-                text,
-            }),
+            Err((code, missing_tokens, text)) => {
+                plan.left_out.push(LeftOut { layer: "sustained_decode", context_tokens, concurrency, code, missing_tokens, text });
+            }
         }
     }
     plan
 }
 
 fn order(contexts: &[u32], concurrency: &[u32]) -> Vec<(u32, u32)> {
-    let (Some((&c0, more_c)), Some((&ctx0, more_ctx))) =
-        (concurrency.split_first(), contexts.split_first())
-    else {
+    let (Some((&c0, more_c)), Some((&ctx0, more_ctx))) = (concurrency.split_first(), contexts.split_first()) else {
         return Vec::new();
     };
     let mut cells: Vec<_> = contexts.iter().map(|&ctx| (ctx, c0)).collect();
@@ -139,17 +132,15 @@ fn judge(input: &PlanInput, context_tokens: u32, concurrency: u32) -> Result<Pla
     if let Some(limit) = input.max_running
         && u64::from(concurrency) > limit
     {
-        let text =
-            format!("C={concurrency} is more than the {limit} requests the server runs at once");
+        let text = format!("C={concurrency} is more than the {limit} requests the server runs at once");
         return Err((LeftOutCode::MaxRunning, None, text));
     }
     let mut max_tokens = input.max_tokens;
     if let Some(limit) = input.max_model_len {
         let least = u64::from(context_tokens) + MIN_OUTPUT_TOKENS;
         if least > limit {
-            let text = format!(
-                "context {label} and {MIN_OUTPUT_TOKENS} tokens of output need {least} tokens, the model's limit is {limit}"
-            );
+            let text =
+                format!("context {label} and {MIN_OUTPUT_TOKENS} tokens of output need {least} tokens, the model's limit is {limit}");
             return Err((LeftOutCode::ContextLimit, Some(least - limit), text));
         }
         let room = limit.saturating_sub(prompt + CLAMP_SLACK_TOKENS).max(1);
@@ -158,19 +149,12 @@ fn judge(input: &PlanInput, context_tokens: u32, concurrency: u32) -> Result<Pla
     if let Some(budget) = input.kv_budget_tokens {
         let need = u64::from(concurrency) * (prompt + u64::from(max_tokens));
         if need > budget {
-            let text = format!(
-                "{concurrency} x ({prompt} prompt + {max_tokens} output) = {need} tokens, the KV cache holds {budget}"
-            );
+            let text = format!("{concurrency} x ({prompt} prompt + {max_tokens} output) = {need} tokens, the KV cache holds {budget}");
             return Err((LeftOutCode::KvBudget, Some(need - budget), text));
         }
     }
     let clamped_from = (max_tokens < input.max_tokens).then_some(input.max_tokens);
-    Ok(PlannedCell {
-        context_tokens,
-        concurrency,
-        max_tokens,
-        clamped_from,
-    })
+    Ok(PlannedCell { context_tokens, concurrency, max_tokens, clamped_from })
 }
 
 #[cfg(test)]
@@ -179,33 +163,14 @@ mod tests {
     use super::*;
 
     fn input(contexts: &[u32], concurrency: &[u32]) -> PlanInput {
-        PlanInput {
-            contexts: contexts.to_vec(),
-            concurrency: concurrency.to_vec(),
-            max_tokens: 1000,
-            ..PlanInput::default()
-        }
+        PlanInput { contexts: contexts.to_vec(), concurrency: concurrency.to_vec(), max_tokens: 1000, ..PlanInput::default() }
     }
 
     #[test]
     fn order_is_first_column_then_first_row_then_rows() {
         let plan = plan(&input(&[0, 100, 200], &[1, 2, 4]));
-        let got: Vec<_> = plan
-            .cells
-            .iter()
-            .map(|c| (c.context_tokens, c.concurrency))
-            .collect();
-        let want = [
-            (0, 1),
-            (100, 1),
-            (200, 1),
-            (0, 2),
-            (0, 4),
-            (100, 2),
-            (100, 4),
-            (200, 2),
-            (200, 4),
-        ];
+        let got: Vec<_> = plan.cells.iter().map(|c| (c.context_tokens, c.concurrency)).collect();
+        let want = [(0, 1), (100, 1), (200, 1), (0, 2), (0, 4), (100, 2), (100, 4), (200, 2), (200, 4)];
         assert_eq!(got, want);
     }
 

@@ -46,10 +46,7 @@ pub async fn calibrate(target: &Target, contexts: &[u32], seed: u64) -> Prompts 
     let run_id = new_run_id();
     let largest = contexts.iter().copied().max().unwrap_or(0);
     let mut prompts = Prompts {
-        startup_lines: vec![format!(
-            "calibrating padding text run={run_id} up_to={}",
-            context_label(largest)
-        )],
+        startup_lines: vec![format!("calibrating padding text run={run_id} up_to={}", context_label(largest))],
         run_id,
         seed,
         chars_per_token: None,
@@ -70,8 +67,7 @@ pub async fn calibrate(target: &Target, contexts: &[u32], seed: u64) -> Prompts 
             Err(reason) => {
                 prompts.texts.clear();
                 prompts.startup_lines.truncate(1);
-                let text =
-                    format!("/tokenize can't be used ({reason}); prompts are sized by probes");
+                let text = format!("/tokenize can't be used ({reason}); prompts are sized by probes");
                 prompts.warnings.push(text);
             }
         }
@@ -91,16 +87,10 @@ async fn fit_all(
     let empty = shared_text(&prompts.run_id, "0", filler, 0);
     let overhead = count(&with_ending(&empty)).await?;
     prompts.overhead_tokens = Some(overhead);
-    let mut line = Line {
-        overhead: overhead as f64,
-        tokens_per_char: 1.0 / ASSUMED_CHARS_PER_TOKEN,
-    };
+    let mut line = Line { overhead: overhead as f64, tokens_per_char: 1.0 / ASSUMED_CHARS_PER_TOKEN };
     for &context in contexts {
-        let (text, tokens) = if context == 0 {
-            (empty.clone(), overhead)
-        } else {
-            fit(&prompts.run_id, context, filler, &mut line, &count).await?
-        };
+        let (text, tokens) =
+            if context == 0 { (empty.clone(), overhead) } else { fit(&prompts.run_id, context, filler, &mut line, &count).await? };
         if context > 0 {
             prompts.startup_lines.push(format!(
                 "context {}: {} chars ({} prompt tokens via /tokenize)",
@@ -159,31 +149,16 @@ fn through(before: Option<(usize, u64)>, now: (usize, u64), old: Line) -> Line {
         _ => old.tokens_per_char,
     };
     // A slope that makes no sense (a server that counts nothing) is not followed.
-    let tokens_per_char = if slope.is_finite() && slope > 0.01 {
-        slope
-    } else {
-        old.tokens_per_char
-    };
-    Line {
-        overhead: y - tokens_per_char * x,
-        tokens_per_char,
-    }
+    let tokens_per_char = if slope.is_finite() && slope > 0.01 { slope } else { old.tokens_per_char };
+    Line { overhead: y - tokens_per_char * x, tokens_per_char }
 }
 
 /// Two questions, and the line through them for all contexts.
-async fn by_probes(
-    prompts: &mut Prompts,
-    contexts: &[u32],
-    filler: &str,
-    count: impl AsyncFn(&str) -> Result<u64, String>,
-) {
+async fn by_probes(prompts: &mut Prompts, contexts: &[u32], filler: &str, count: impl AsyncFn(&str) -> Result<u64, String>) {
     let largest = contexts.iter().copied().max().unwrap_or(0);
     let probe_context = largest.min(PROBE_CONTEXT);
     let empty = shared_text(&prompts.run_id, "0", filler, 0);
-    let mut line = Line {
-        overhead: ASSUMED_OVERHEAD as f64,
-        tokens_per_char: 1.0 / ASSUMED_CHARS_PER_TOKEN,
-    };
+    let mut line = Line { overhead: ASSUMED_OVERHEAD as f64, tokens_per_char: 1.0 / ASSUMED_CHARS_PER_TOKEN };
     let overhead = count(&with_ending(&empty)).await;
     let mut counted_by = CountedBy::Assumed;
     let probed = match &overhead {
@@ -205,10 +180,8 @@ async fn by_probes(
             let ratio = 1.0 / line.tokens_per_char;
             prompts.chars_per_token = Some(ratio);
             let label = context_label(probe_context.max(512));
-            let lines = [
-                format!("token targeting: estimate from {label}"),
-                format!("calibrated: {ratio:.2} chars/token (from {label} probe)"),
-            ];
+            let lines =
+                [format!("token targeting: estimate from {label}"), format!("calibrated: {ratio:.2} chars/token (from {label} probe)")];
             prompts.startup_lines.extend(lines);
         }
         Err(reason) => prompts.warnings.push(format!(
@@ -238,13 +211,7 @@ async fn by_probes(
 }
 
 fn keep(prompts: &mut Prompts, context: u32, text: String, tokens: u64, by: CountedBy) {
-    let entry = ContextText {
-        context_tokens: context,
-        chars: text.len(),
-        prompt_tokens: tokens,
-        counted_by: by,
-        text,
-    };
+    let entry = ContextText { context_tokens: context, chars: text.len(), prompt_tokens: tokens, counted_by: by, text };
     prompts.texts.insert(context, entry);
 }
 
@@ -254,10 +221,7 @@ fn close_enough(context: u32) -> u64 {
 
 fn warn_if_off(warnings: &mut Vec<String>, context: u32, tokens: u64) {
     if tokens.abs_diff(u64::from(context)) > close_enough(context) {
-        warnings.push(format!(
-            "the prompt of context {} has {tokens} tokens: no closer length was found",
-            context_label(context)
-        ));
+        warnings.push(format!("the prompt of context {} has {tokens} tokens: no closer length was found", context_label(context)));
     }
 }
 
@@ -272,10 +236,7 @@ async fn by_tokenize(target: &Target, content: &str) -> Result<u64, String> {
         "messages": [{"role": "user", "content": content}],
     });
     let answer = post(target, "/tokenize", &body).await?;
-    answer["count"]
-        .as_u64()
-        .filter(|n| *n > 0)
-        .ok_or_else(|| "its answer has no count".to_owned())
+    answer["count"].as_u64().filter(|n| *n > 0).ok_or_else(|| "its answer has no count".to_owned())
 }
 
 async fn by_probe(target: &Target, content: &str) -> Result<u64, String> {
@@ -285,10 +246,7 @@ async fn by_probe(target: &Target, content: &str) -> Result<u64, String> {
         "max_tokens": 1,
     });
     let answer = post(target, CHAT_PATH, &body).await?;
-    answer["usage"]["prompt_tokens"]
-        .as_u64()
-        .filter(|n| *n > 0)
-        .ok_or_else(|| "its answer has no prompt_tokens".to_owned())
+    answer["usage"]["prompt_tokens"].as_u64().filter(|n| *n > 0).ok_or_else(|| "its answer has no prompt_tokens".to_owned())
 }
 
 async fn post(target: &Target, path: &str, body: &Value) -> Result<Value, String> {
@@ -379,9 +337,7 @@ mod tests {
     async fn a_count_that_never_moves_ends_and_is_said() {
         let mut p = prompts();
         let count = async |_: &str| Ok(40);
-        fit_all(&mut p, &[4096], &prose(1, 40_000), count)
-            .await
-            .unwrap();
+        fit_all(&mut p, &[4096], &prose(1, 40_000), count).await.unwrap();
         assert!(p.warnings[0].contains("no closer length"));
     }
 }

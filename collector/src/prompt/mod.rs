@@ -103,13 +103,7 @@ impl Prompts {
 
     /// The requests of a cell's streams. `None` if the context was not calibrated.
     #[must_use]
-    pub fn cell(
-        &self,
-        target: &Target,
-        cell_index: usize,
-        context_tokens: u32,
-        shape: Shape,
-    ) -> Option<CellPrompts> {
+    pub fn cell(&self, target: &Target, cell_index: usize, context_tokens: u32, shape: Shape) -> Option<CellPrompts> {
         let text = self.context(context_tokens)?;
         Some(CellPrompts {
             head: RequestHead::post(&target.address, &target.credentials, CHAT_PATH),
@@ -135,15 +129,8 @@ impl CellPrompts {
     /// The same context, to be asked for a single token ahead of the streams.
     #[must_use]
     pub fn scout(&self, shape: Shape) -> Self {
-        let shape = Shape {
-            max_tokens: 1,
-            ..shape
-        };
-        Self {
-            end: body_end(shape),
-            scout: true,
-            ..self.clone()
-        }
+        let shape = Shape { max_tokens: 1, ..shape };
+        Self { end: body_end(shape), scout: true, ..self.clone() }
     }
 }
 
@@ -156,8 +143,7 @@ impl RequestSource for CellPrompts {
             (id, ending(stream + 1, ordinal + 1))
         };
         let tail = format!("{}{}", json_inside(&ending), self.end);
-        self.head
-            .with_body(id, self.shared.clone(), tail.into_bytes())
+        self.head.with_body(id, self.shared.clone(), tail.into_bytes())
     }
 }
 
@@ -197,26 +183,17 @@ fn shared_text(run_id: &str, label: &str, filler: &str, chars: usize) -> String 
     // Cut after a word, so that the last token is a whole one.
     let cut = filler.get(..chars).unwrap_or(filler);
     let cut = cut.rfind(' ').map_or(cut, |end| &cut[..end]);
-    format!(
-        "[{run_id} {label}] Read the document below, then do the task that follows it.\n\n{cut}\n\nThe document ends here. "
-    )
+    format!("[{run_id} {label}] Read the document below, then do the task that follows it.\n\n{cut}\n\nThe document ends here. ")
 }
 
 /// Text as it stands between the quotes of JSON.
 fn json_inside(text: &str) -> String {
     let quoted = serde_json::Value::from(text).to_string();
-    quoted
-        .get(1..quoted.len().saturating_sub(1))
-        .unwrap_or_default()
-        .to_owned()
+    quoted.get(1..quoted.len().saturating_sub(1)).unwrap_or_default().to_owned()
 }
 
 fn body_start(model: &str, shared: &str) -> String {
-    format!(
-        "{{\"model\":{},\"messages\":[{{\"role\":\"user\",\"content\":\"{}",
-        serde_json::Value::from(model),
-        json_inside(shared)
-    )
+    format!("{{\"model\":{},\"messages\":[{{\"role\":\"user\",\"content\":\"{}", serde_json::Value::from(model), json_inside(shared))
 }
 
 fn body_end(shape: Shape) -> String {
@@ -253,11 +230,7 @@ mod tests {
         CellPrompts {
             head: RequestHead::post(&address, &credentials, CHAT_PATH),
             shared: Bytes::from(body_start("a \"model\"", "[run] line\nnext \\ ")),
-            end: body_end(Shape {
-                max_tokens: 7,
-                ignore_eos: true,
-                temperature: None,
-            }),
+            end: body_end(Shape { max_tokens: 7, ignore_eos: true, temperature: None }),
             id_prefix: "abc-3".into(),
             scout: false,
         }
@@ -296,11 +269,7 @@ mod tests {
             assert_eq!(p.shared, cell.shared);
             assert!(tails.insert(p.tail));
         }
-        let shape = Shape {
-            max_tokens: 7,
-            ignore_eos: false,
-            temperature: Some(0.0),
-        };
+        let shape = Shape { max_tokens: 7, ignore_eos: false, temperature: Some(0.0) };
         let scout = cell.scout(shape).prepare(0, 0);
         assert_eq!(body(&scout)["max_tokens"], 1);
         assert_eq!(scout.id, "abc-3-scout-0");

@@ -169,13 +169,9 @@ const ADVERBS: &[&str] = &[
     "suddenly",
     "hardly",
 ];
-const PREPOSITIONS: &[&str] = &[
-    "near", "beyond", "under", "across", "behind", "above", "beside", "within", "before", "after",
-    "without", "along",
-];
-const LINKS: &[&str] = &[
-    "while", "because", "although", "until", "whenever", "and", "but", "so that",
-];
+const PREPOSITIONS: &[&str] =
+    &["near", "beyond", "under", "across", "behind", "above", "beside", "within", "before", "after", "without", "along"];
+const LINKS: &[&str] = &["while", "because", "although", "until", "whenever", "and", "but", "so that"];
 
 /// Text of at least `chars` characters that ends with a sentence; all of it is ASCII.
 #[must_use]

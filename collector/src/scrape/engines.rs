@@ -23,11 +23,7 @@ struct Rule {
 }
 
 const fn rule(names: &'static [&'static str], combine: Combine, set: Set) -> Rule {
-    Rule {
-        names,
-        combine,
-        set,
-    }
+    Rule { names, combine, set }
 }
 
 const VLLM: &[Rule] = &[
@@ -43,49 +39,16 @@ const VLLM: &[Rule] = &[
         Mean,
         |v, x| v.kv_usage = Some(x),
     ),
-    rule(
-        &["vllm:generation_tokens_total", "vllm:generation_tokens"],
-        Sum,
-        |v, x| v.generation_tokens = Some(x),
-    ),
-    rule(
-        &["vllm:prompt_tokens_total", "vllm:prompt_tokens"],
-        Sum,
-        |v, x| v.prompt_tokens = Some(x),
-    ),
-    rule(
-        &[
-            "vllm:prompt_tokens_cached_total",
-            "vllm:prefix_cache_hits_total",
-            "vllm:gpu_prefix_cache_hits_total",
-        ],
-        Sum,
-        |v, x| v.cached_prompt_tokens = Some(x),
-    ),
-    rule(
-        &[
-            "vllm:spec_decode_num_drafts_total",
-            "vllm:spec_decode_num_drafts",
-        ],
-        Sum,
-        |v, x| v.spec_drafts = Some(x),
-    ),
-    rule(
-        &[
-            "vllm:spec_decode_num_draft_tokens_total",
-            "vllm:spec_decode_num_draft_tokens",
-        ],
-        Sum,
-        |v, x| v.spec_draft_tokens = Some(x),
-    ),
-    rule(
-        &[
-            "vllm:spec_decode_num_accepted_tokens_total",
-            "vllm:spec_decode_num_accepted_tokens",
-        ],
-        Sum,
-        |v, x| v.spec_accepted_tokens = Some(x),
-    ),
+    rule(&["vllm:generation_tokens_total", "vllm:generation_tokens"], Sum, |v, x| v.generation_tokens = Some(x)),
+    rule(&["vllm:prompt_tokens_total", "vllm:prompt_tokens"], Sum, |v, x| v.prompt_tokens = Some(x)),
+    rule(&["vllm:prompt_tokens_cached_total", "vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total"], Sum, |v, x| {
+        v.cached_prompt_tokens = Some(x);
+    }),
+    rule(&["vllm:spec_decode_num_drafts_total", "vllm:spec_decode_num_drafts"], Sum, |v, x| v.spec_drafts = Some(x)),
+    rule(&["vllm:spec_decode_num_draft_tokens_total", "vllm:spec_decode_num_draft_tokens"], Sum, |v, x| v.spec_draft_tokens = Some(x)),
+    rule(&["vllm:spec_decode_num_accepted_tokens_total", "vllm:spec_decode_num_accepted_tokens"], Sum, |v, x| {
+        v.spec_accepted_tokens = Some(x);
+    }),
     rule(
         // V0 only.
         &["vllm:avg_generation_throughput_toks_per_s"],
@@ -105,13 +68,9 @@ const SGLANG: &[Rule] = &[
         v.running = Some(x);
     }),
     rule(&["sglang:num_queue_reqs"], Sum, |v, x| v.waiting = Some(x)),
-    rule(
-        &["sglang:token_usage", "sglang:utilization"],
-        Mean,
-        |v, x| {
-            v.kv_usage = Some(x);
-        },
-    ),
+    rule(&["sglang:token_usage", "sglang:utilization"], Mean, |v, x| {
+        v.kv_usage = Some(x);
+    }),
     rule(&["sglang:generation_tokens_total"], Sum, |v, x| {
         v.generation_tokens = Some(x);
     }),
@@ -148,10 +107,7 @@ const LLAMA_CPP: &[Rule] = &[
     }),
 ];
 
-const PER_POSITION: [&str; 2] = [
-    "vllm:spec_decode_num_accepted_tokens_per_pos_total",
-    "vllm:spec_decode_num_accepted_tokens_per_pos",
-];
+const PER_POSITION: [&str; 2] = ["vllm:spec_decode_num_accepted_tokens_per_pos_total", "vllm:spec_decode_num_accepted_tokens_per_pos"];
 const MAX_POSITIONS: usize = 64;
 
 /// What every metric name of an engine begins with; the second is SGLang's newer way.
@@ -182,10 +138,7 @@ pub fn values(engine: Engine, text: &str) -> (Values, Skipped) {
         Engine::OpenaiProxy => &[],
     };
     // By rule and name: sum and number of series.
-    let mut seen: Vec<Vec<(f64, u32)>> = rules
-        .iter()
-        .map(|r| vec![(0.0, 0); r.names.len()])
-        .collect();
+    let mut seen: Vec<Vec<(f64, u32)>> = rules.iter().map(|r| vec![(0.0, 0); r.names.len()]).collect();
     let mut positions: Vec<f64> = Vec::new();
     let skipped = parse(text, |sample| {
         // Tensor-parallel ranks repeat what the first one says.
@@ -204,10 +157,7 @@ pub fn values(engine: Engine, text: &str) -> (Values, Skipped) {
             }
         }
     });
-    let mut values = Values {
-        spec_accepted_per_pos: positions,
-        ..Values::default()
-    };
+    let mut values = Values { spec_accepted_per_pos: positions, ..Values::default() };
     for (rule, seen) in rules.iter().zip(&seen) {
         let Some((sum, series)) = seen.iter().find(|(_, n)| *n > 0) else {
             continue;
@@ -276,8 +226,7 @@ mod tests {
 
     #[test]
     fn tensor_parallel_ranks_count_once() {
-        let text =
-            "sglang:num_running_reqs{tp_rank=\"0\"} 5\nsglang:num_running_reqs{tp_rank=\"1\"} 5\n";
+        let text = "sglang:num_running_reqs{tp_rank=\"0\"} 5\nsglang:num_running_reqs{tp_rank=\"1\"} 5\n";
         assert_eq!(values(Engine::Sglang, text).0.running, Some(5.0));
     }
 

@@ -35,29 +35,14 @@ impl Scraper {
     /// Starts scraping `target`'s metrics.
     #[must_use]
     pub fn start(clock: Clock, target: &Target) -> Self {
-        let source = Source {
-            clock,
-            engine: target.engine,
-            client: target.client.clone(),
-            url: target.address.url("/metrics"),
-        };
+        let source = Source { clock, engine: target.engine, client: target.client.clone(), url: target.address.url("/metrics") };
         let history = Arc::new(Mutex::new(Vec::new()));
         let (tell, latest) = watch::channel(None);
         let (ask, asked) = mpsc::unbounded_channel();
         let under_way = Arc::new(AtomicUsize::new(0));
-        let keep = Keep {
-            history: Arc::clone(&history),
-            tell: Arc::new(tell),
-            under_way: Arc::clone(&under_way),
-        };
+        let keep = Keep { history: Arc::clone(&history), tell: Arc::new(tell), under_way: Arc::clone(&under_way) };
         let task = tokio::spawn(run(source, keep, asked));
-        Self {
-            history,
-            latest,
-            ask,
-            under_way,
-            task,
-        }
+        Self { history, latest, ask, under_way, task }
     }
 
     /// Asks for a scrape now, beside those that are due. Returns at once.
@@ -179,23 +164,12 @@ impl Source {
             let body = answer.bytes().await.map_err(|e| in_words(&e))?;
             let text = String::from_utf8_lossy(&body);
             let (values, _) = values(self.engine, &text);
-            Ok(Snapshot {
-                sent_us,
-                t_us,
-                values,
-            })
+            Ok(Snapshot { sent_us, t_us, values })
         };
-        read.await.map_err(|reason| Gap {
-            t_us: self.clock.now_us(),
-            reason,
-        })
+        read.await.map_err(|reason| Gap { t_us: self.clock.now_us(), reason })
     }
 }
 
 fn in_words(e: &reqwest::Error) -> String {
-    if e.is_timeout() {
-        format!("no answer within {} s", LIMIT.as_secs())
-    } else {
-        crate::target::root_cause(e)
-    }
+    if e.is_timeout() { format!("no answer within {} s", LIMIT.as_secs()) } else { crate::target::root_cause(e) }
 }

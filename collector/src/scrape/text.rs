@@ -44,9 +44,7 @@ pub fn parse<'a>(text: &'a str, mut each: impl FnMut(Sample<'a>)) -> Skipped {
 }
 
 fn parse_line(line: &str) -> Option<Sample<'_>> {
-    let name_end = line
-        .find(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == ':'))
-        .unwrap_or(line.len());
+    let name_end = line.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == ':')).unwrap_or(line.len());
     let (name, rest) = line.split_at(name_end);
     let starts_well = name.bytes().next().is_some_and(|b| !b.is_ascii_digit());
     if !starts_well {
@@ -63,11 +61,7 @@ fn parse_line(line: &str) -> Option<Sample<'_>> {
     // Behind the value a time or an exemplar may follow.
     let value = rest.split_ascii_whitespace().next()?;
     let value = value.parse().ok()?;
-    Some(Sample {
-        name,
-        labels,
-        value,
-    })
+    Some(Sample { name, labels, value })
 }
 
 /// Where the label set ends: a brace inside a quoted value is none.

@@ -15,9 +15,7 @@ pub fn server_window(scrapes: &[Scrape], start_us: u64, end_us: u64) -> ServerWi
     let within: Vec<&Snapshot> = all.iter().copied().filter(|s| inside(s.t_us)).collect();
     let gaps = scrapes.iter().filter_map(|s| s.as_ref().err());
     let gauge = |get: fn(&Values) -> Option<f64>| gauge(&within, get);
-    let edges = nearest(&all, start_us)
-        .zip(nearest(&all, end_us))
-        .filter(|(a, b)| a.t_us < b.t_us);
+    let edges = nearest(&all, start_us).zip(nearest(&all, end_us)).filter(|(a, b)| a.t_us < b.t_us);
     let counter = |get: fn(&Values) -> Option<f64>| delta(edges?, get);
     let throughput = |s: &&Snapshot| s.values.gen_throughput;
     ServerWindow {
@@ -63,11 +61,7 @@ fn gauge(within: &[&Snapshot], get: fn(&Values) -> Option<f64>) -> Option<GaugeS
 /// A counter that shrank was reset: there is no increase to tell.
 fn delta((a, b): (&Snapshot, &Snapshot), get: fn(&Values) -> Option<f64>) -> Option<CounterDelta> {
     let delta = get(&b.values)? - get(&a.values)?;
-    (delta >= 0.0).then_some(CounterDelta {
-        delta,
-        from_us: a.t_us,
-        to_us: b.t_us,
-    })
+    (delta >= 0.0).then_some(CounterDelta { delta, from_us: a.t_us, to_us: b.t_us })
 }
 
 fn spec((a, b): (&Snapshot, &Snapshot)) -> Option<SpecDelta> {
@@ -81,9 +75,7 @@ fn spec((a, b): (&Snapshot, &Snapshot)) -> Option<SpecDelta> {
         drafts: get(|v| v.spec_drafts)?,
         draft_tokens: get(|v| v.spec_draft_tokens)?,
         accepted_tokens: get(|v| v.spec_accepted_tokens)?,
-        accepted_per_pos: (0..b.values.spec_accepted_per_pos.len())
-            .map(position)
-            .collect(),
+        accepted_per_pos: (0..b.values.spec_accepted_per_pos.len()).map(position).collect(),
         from_us: a.t_us,
         to_us: b.t_us,
     })
@@ -100,11 +92,7 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let mid = values.len() / 2;
     let upper = *values.get(mid)?;
-    if values.len().is_multiple_of(2) {
-        Some(f64::midpoint(*values.get(mid - 1)?, upper))
-    } else {
-        Some(upper)
-    }
+    if values.len().is_multiple_of(2) { Some(f64::midpoint(*values.get(mid - 1)?, upper)) } else { Some(upper) }
 }
 
 #[cfg(test)]
@@ -119,29 +107,17 @@ mod tests {
         Ok(Snapshot {
             sent_us: t_us - 1000,
             t_us,
-            values: Values {
-                running: Some(running),
-                generation_tokens: Some(generated),
-                ..Values::default()
-            },
+            values: Values { running: Some(running), generation_tokens: Some(generated), ..Values::default() },
         })
     }
 
     fn gap(t_us: u64) -> Scrape {
-        Err(Gap {
-            t_us,
-            reason: "HTTP 502".into(),
-        })
+        Err(Gap { t_us, reason: "HTTP 502".into() })
     }
 
     #[test]
     fn gauges_look_inside_and_counters_at_the_edges() {
-        let scrapes = [
-            at(9 * S, 1.0, 10.0),
-            at(10 * S + 20_000, 4.0, 100.0),
-            at(11 * S, 4.0, 200.0),
-            at(12 * S + 10_000, 0.0, 305.0),
-        ];
+        let scrapes = [at(9 * S, 1.0, 10.0), at(10 * S + 20_000, 4.0, 100.0), at(11 * S, 4.0, 200.0), at(12 * S + 10_000, 0.0, 305.0)];
         let w = server_window(&scrapes, 10 * S, 12 * S);
         let running = w.running.unwrap();
         assert_eq!((running.samples, running.mean, running.max), (2, 4.0, 4.0));
@@ -166,10 +142,7 @@ mod tests {
         let far = [at(10 * S, 1.0, 1.0), at(20 * S, 1.0, 5.0)];
         assert_eq!(server_window(&far, 10 * S, 40 * S).generation_tokens, None);
         let reset = [at(10 * S, 1.0, 900.0), at(12 * S, 1.0, 5.0)];
-        assert_eq!(
-            server_window(&reset, 10 * S, 12 * S).generation_tokens,
-            None
-        );
+        assert_eq!(server_window(&reset, 10 * S, 12 * S).generation_tokens, None);
         let one = [at(11 * S, 1.0, 5.0)];
         assert_eq!(server_window(&one, 10 * S, 12 * S).generation_tokens, None);
     }
@@ -189,11 +162,7 @@ mod tests {
                 },
             })
         };
-        let w = server_window(
-            &[spec_at(10 * S, 5.0), spec_at(12 * S, 25.0)],
-            10 * S,
-            12 * S,
-        );
+        let w = server_window(&[spec_at(10 * S, 5.0), spec_at(12 * S, 25.0)], 10 * S, 12 * S);
         let spec = w.spec.unwrap();
         assert_eq!((spec.drafts, spec.accepted_tokens), (20.0, 40.0));
         assert_eq!(spec.accepted_per_pos, [20.0, 20.0]);

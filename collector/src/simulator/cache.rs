@@ -40,15 +40,7 @@ pub(crate) struct KvCache {
 
 impl KvCache {
     pub(crate) fn new(total: u32, block_tokens: u32, keeps: bool) -> Self {
-        Self {
-            total,
-            block_tokens,
-            keeps,
-            private: 0,
-            kept: HashMap::new(),
-            idle: BTreeMap::new(),
-            tick: 0,
-        }
+        Self { total, block_tokens, keeps, private: 0, kept: HashMap::new(), idle: BTreeMap::new(), tick: 0 }
     }
 
     /// Blocks used by several or by one through the prefix cache.
@@ -60,9 +52,7 @@ impl KvCache {
     fn hits(&self, prompt: &Prompt) -> usize {
         let most = prompt.tokens.saturating_sub(1) / self.block_tokens;
         let candidates = prompt.blocks.iter().take(most as usize);
-        candidates
-            .take_while(|hash| self.kept.contains_key(hash))
-            .count()
+        candidates.take_while(|hash| self.kept.contains_key(hash)).count()
     }
 
     /// Takes blocks for a prompt and `output_tokens` more. Gives the lease and how many prompt
@@ -91,10 +81,7 @@ impl KvCache {
             };
             self.kept.remove(&oldest);
         }
-        let lease = Lease {
-            shared: prompt.blocks[..hits].to_vec(),
-            private: needed,
-        };
+        let lease = Lease { shared: prompt.blocks[..hits].to_vec(), private: needed };
         Some((lease, hits as u32 * self.block_tokens))
     }
 
@@ -107,10 +94,7 @@ impl KvCache {
             if self.kept.contains_key(hash) {
                 continue;
             }
-            let kept = Kept {
-                users: 1,
-                idle_since: 0,
-            };
+            let kept = Kept { users: 1, idle_since: 0 };
             self.kept.insert(*hash, kept);
             lease.shared.push(*hash);
             lease.private -= 1;
@@ -143,9 +127,7 @@ mod tests {
 
     /// A prompt of `tokens` tokens whose blocks (of 4) continue `family`.
     fn prompt(family: u64, tokens: u32) -> Prompt {
-        let blocks = (0..u64::from(tokens / 4))
-            .map(|i| family * 1000 + i)
-            .collect();
+        let blocks = (0..u64::from(tokens / 4)).map(|i| family * 1000 + i).collect();
         Prompt { tokens, blocks }
     }
 

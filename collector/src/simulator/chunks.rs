@@ -12,12 +12,11 @@ use super::tokens::mix;
 
 /// Each is one token with the space before it.
 const WORDS: [&str; 64] = [
-    "amber", "arch", "atlas", "axis", "basin", "birch", "blue", "bolt", "brass", "brook", "cabin",
-    "cedar", "chalk", "clay", "cliff", "cloud", "coal", "copse", "crane", "creek", "delta", "dune",
-    "dusk", "east", "elm", "ember", "fern", "field", "flint", "ford", "frost", "gale", "glass",
-    "grain", "grove", "gulf", "haze", "heath", "hill", "iron", "isle", "ivy", "kelp", "lake",
-    "larch", "lime", "marsh", "mesa", "mist", "moss", "north", "oak", "opal", "peak", "pine",
-    "quay", "reed", "ridge", "sand", "slate", "spur", "stone", "tide", "vale",
+    "amber", "arch", "atlas", "axis", "basin", "birch", "blue", "bolt", "brass", "brook", "cabin", "cedar", "chalk", "clay", "cliff",
+    "cloud", "coal", "copse", "crane", "creek", "delta", "dune", "dusk", "east", "elm", "ember", "fern", "field", "flint", "ford", "frost",
+    "gale", "glass", "grain", "grove", "gulf", "haze", "heath", "hill", "iron", "isle", "ivy", "kelp", "lake", "larch", "lime", "marsh",
+    "mesa", "mist", "moss", "north", "oak", "opal", "peak", "pine", "quay", "reed", "ridge", "sand", "slate", "spur", "stone", "tide",
+    "vale",
 ];
 
 /// Who answers and for whom; the same in all chunks.
@@ -45,13 +44,7 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    pub(crate) fn new(
-        settings: &Settings,
-        request: &super::openai::ChatRequest,
-        id: &str,
-        key: u64,
-        keep_alive: bool,
-    ) -> Self {
+    pub(crate) fn new(settings: &Settings, request: &super::openai::ChatRequest, id: &str, key: u64, keep_alive: bool) -> Self {
         Self {
             flavour: settings.flavour,
             stream: request.stream,
@@ -88,11 +81,7 @@ impl Answer {
         let text = self.text(emission);
         self.generated += emission.tokens;
         if !self.stream {
-            let whole = if reasoning {
-                &mut self.reasoning
-            } else {
-                &mut self.content
-            };
+            let whole = if reasoning { &mut self.reasoning } else { &mut self.content };
             whole.push_str(&text);
             if emission.finish.is_some() {
                 self.whole(emission, out);
@@ -172,10 +161,7 @@ impl Answer {
         let _ = match (self.flavour, reasoning) {
             (Flavour::Vllm, _) => {
                 let key = if reasoning { "reasoning" } else { "content" };
-                write!(
-                    event,
-                    r#""choices":[{{"index":0,"delta":{{"{key}":"{text}"}},"logprobs":null,"#
-                )
+                write!(event, r#""choices":[{{"index":0,"delta":{{"{key}":"{text}"}},"logprobs":null,"#)
             }
             (Flavour::Sglang, true) => write!(
                 event,
@@ -186,25 +172,14 @@ impl Answer {
                 r#""choices":[{{"index":0,"delta":{{"role":null,"content":"{text}","reasoning_content":null,"tool_calls":null}},"logprobs":null,"finish_reason":null,"matched_stop":null}}]"#
             ),
             (Flavour::Proxy, _) => {
-                let key = if reasoning {
-                    "reasoning_content"
-                } else {
-                    "content"
-                };
-                write!(
-                    event,
-                    r#""choices":[{{"index":0,"delta":{{"{key}":"{text}"}}}}]"#
-                )
+                let key = if reasoning { "reasoning_content" } else { "content" };
+                write!(event, r#""choices":[{{"index":0,"delta":{{"{key}":"{text}"}}}}]"#)
             }
         };
         if self.flavour == Flavour::Vllm {
             let _ = match emission.finish {
                 None => write!(event, r#""finish_reason":null,"token_ids":null}}]"#),
-                Some(finish) => write!(
-                    event,
-                    r#""finish_reason":"{}","stop_reason":null,"token_ids":null}}]"#,
-                    finish.name()
-                ),
+                Some(finish) => write!(event, r#""finish_reason":"{}","stop_reason":null,"token_ids":null}}]"#, finish.name()),
             };
         }
         self.running_usage(&mut event, self.generated);
@@ -257,12 +232,9 @@ impl Answer {
                 self.running_usage(&mut event, completion);
                 self.event(out, &(event + "}\n\n"));
             }
-            Flavour::Proxy => self.event(
-                out,
-                &format!(
-                    "{open}\"choices\":[{{\"finish_reason\":\"{finish}\",\"index\":0,\"delta\":{{}}}}]}}\n\n"
-                ),
-            ),
+            Flavour::Proxy => {
+                self.event(out, &format!("{open}\"choices\":[{{\"finish_reason\":\"{finish}\",\"index\":0,\"delta\":{{}}}}]}}\n\n"))
+            }
         }
         if !self.include_usage {
             return;
@@ -273,9 +245,7 @@ impl Answer {
                 event,
                 r#""choices":[],"usage":{{"prompt_tokens":{prompt},"total_tokens":{total},"completion_tokens":{completion}{}}}{FINGERPRINT}"#,
                 match self.prompt_tokens_details {
-                    true => format!(
-                        r#","prompt_tokens_details":{{"cached_tokens":{cached},"created_cache_tokens":0}}"#
-                    ),
+                    true => format!(r#","prompt_tokens_details":{{"cached_tokens":{cached},"created_cache_tokens":0}}"#),
                     false => String::new(),
                 }
             ),
@@ -302,8 +272,7 @@ impl Answer {
         let (content, prompt, completion) = (&self.content, self.prompt_tokens, self.generated);
         let total = prompt + completion;
         let cached = json!({"cached_tokens": emission.cached_tokens});
-        let details =
-            Some(cached).filter(|_| self.prompt_tokens_details || self.flavour == Flavour::Proxy);
+        let details = Some(cached).filter(|_| self.prompt_tokens_details || self.flavour == Flavour::Proxy);
         let value = |text| serde_json::from_str::<serde_json::Value>(text).unwrap_or_default();
         let (id, created, model) = (value(&self.id), self.created, value(&self.model));
         let body = match self.flavour {

@@ -18,11 +18,7 @@ fn events(response: &str) -> Vec<Option<Value>> {
             assert_eq!(rest, "\r\n");
             return events;
         }
-        let event = rest[..size]
-            .strip_prefix("data: ")
-            .unwrap()
-            .strip_suffix("\n\n")
-            .unwrap();
+        let event = rest[..size].strip_prefix("data: ").unwrap().strip_suffix("\n\n").unwrap();
         events.push((event != "[DONE]").then(|| serde_json::from_str(event).unwrap()));
         body = rest[size..].strip_prefix("\r\n").unwrap();
     }
@@ -32,9 +28,7 @@ fn events(response: &str) -> Vec<Option<Value>> {
 fn shape(value: &Value) -> String {
     match value {
         Value::Object(map) => {
-            let items = map
-                .iter()
-                .map(|(key, value)| format!("{key}:{}", shape(value)));
+            let items = map.iter().map(|(key, value)| format!("{key}:{}", shape(value)));
             format!("{{{}}}", items.collect::<Vec<_>>().join(","))
         }
         Value::Array(items) => format!("[{}]", items.iter().map(shape).collect::<String>()),
@@ -46,9 +40,7 @@ fn shape(value: &Value) -> String {
 
 fn shapes(response: &str) -> Vec<String> {
     let events = events(response).into_iter();
-    events
-        .map(|event| event.map_or("[DONE]".to_owned(), |event| shape(&event)))
-        .collect()
+    events.map(|event| event.map_or("[DONE]".to_owned(), |event| shape(&event))).collect()
 }
 
 fn answer(settings: &Settings, more: &str, chunks: &[u32]) -> String {
@@ -72,11 +64,7 @@ fn answer(settings: &Settings, more: &str, chunks: &[u32]) -> String {
 }
 
 fn settings(flavour: Flavour) -> Settings {
-    Settings {
-        flavour,
-        empty_share: 0.0,
-        ..Settings::default()
-    }
+    Settings { flavour, empty_share: 0.0, ..Settings::default() }
 }
 
 fn header_names(response: &str) -> Vec<&str> {
@@ -89,23 +77,14 @@ fn header_names(response: &str) -> Vec<&str> {
 
 const STREAM: &str = r#","stream":true"#;
 const AT_END: &str = r#","stream":true,"stream_options":{"include_usage":true}"#;
-const CONTINUOUS: &str =
-    r#","stream":true,"stream_options":{"include_usage":true,"continuous_usage_stats":true}"#;
+const CONTINUOUS: &str = r#","stream":true,"stream_options":{"include_usage":true,"continuous_usage_stats":true}"#;
 
 #[test]
 fn vllm_streams_have_the_recorded_headers_events_keys_and_nulls() {
     let ones = [1; 12];
-    let details = Settings {
-        prompt_tokens_details: true,
-        ..settings(Flavour::Vllm)
-    };
+    let details = Settings { prompt_tokens_details: true, ..settings(Flavour::Vllm) };
     for (recorded, settings, more, chunks) in [
-        (
-            include_str!("../../tests/fixtures/transcripts/vllm/stream-no-usage.response.http"),
-            settings(Flavour::Vllm),
-            STREAM,
-            &ones[..],
-        ),
+        (include_str!("../../tests/fixtures/transcripts/vllm/stream-no-usage.response.http"), settings(Flavour::Vllm), STREAM, &ones[..]),
         (
             include_str!("../../tests/fixtures/transcripts/vllm/stream-usage-at-end.response.http"),
             settings(Flavour::Vllm),
@@ -113,17 +92,13 @@ fn vllm_streams_have_the_recorded_headers_events_keys_and_nulls() {
             &ones[..],
         ),
         (
-            include_str!(
-                "../../tests/fixtures/transcripts/vllm/stream-continuous-usage.response.http"
-            ),
+            include_str!("../../tests/fixtures/transcripts/vllm/stream-continuous-usage.response.http"),
             settings(Flavour::Vllm),
             CONTINUOUS,
             &ones[..],
         ),
         (
-            include_str!(
-                "../../tests/fixtures/transcripts/vllm-spec-ngram/stream-continuous-usage.response.http"
-            ),
+            include_str!("../../tests/fixtures/transcripts/vllm-spec-ngram/stream-continuous-usage.response.http"),
             details,
             CONTINUOUS,
             &[1, 1, 1, 1, 1, 1, 1, 1, 1, 3][..],
@@ -137,19 +112,11 @@ fn vllm_streams_have_the_recorded_headers_events_keys_and_nulls() {
 
 #[test]
 fn continuous_usage_counts_tokens_not_chunks() {
-    let recorded = events(include_str!(
-        "../../tests/fixtures/transcripts/vllm-spec-ngram/stream-continuous-usage.response.http"
-    ));
-    let ours = events(&answer(
-        &settings(Flavour::Vllm),
-        CONTINUOUS,
-        &[1, 1, 1, 1, 1, 1, 1, 1, 1, 3],
-    ));
+    let recorded = events(include_str!("../../tests/fixtures/transcripts/vllm-spec-ngram/stream-continuous-usage.response.http"));
+    let ours = events(&answer(&settings(Flavour::Vllm), CONTINUOUS, &[1, 1, 1, 1, 1, 1, 1, 1, 1, 3]));
     let completion = |events: &[Option<Value>]| -> Vec<Value> {
         let events = events.iter().flatten();
-        events
-            .map(|event| event["usage"]["completion_tokens"].clone())
-            .collect()
+        events.map(|event| event["usage"]["completion_tokens"].clone()).collect()
     };
     assert_eq!(completion(&ours), completion(&recorded));
 }
@@ -157,16 +124,8 @@ fn continuous_usage_counts_tokens_not_chunks() {
 #[test]
 fn a_proxys_stream_has_the_recorded_shape_without_continuous_usage() {
     for (recorded, more) in [
-        (
-            include_str!(
-                "../../tests/fixtures/transcripts/litellm/stream-continuous-usage.response.http"
-            ),
-            CONTINUOUS,
-        ),
-        (
-            include_str!("../../tests/fixtures/transcripts/litellm/stream-no-usage.response.http"),
-            STREAM,
-        ),
+        (include_str!("../../tests/fixtures/transcripts/litellm/stream-continuous-usage.response.http"), CONTINUOUS),
+        (include_str!("../../tests/fixtures/transcripts/litellm/stream-no-usage.response.http"), STREAM),
     ] {
         // One of the twelve recorded tokens had no text and was swallowed.
         let ours = answer(&settings(Flavour::Proxy), more, &[1; 11]);
@@ -177,28 +136,13 @@ fn a_proxys_stream_has_the_recorded_shape_without_continuous_usage() {
 #[test]
 fn answers_in_one_piece_have_the_recorded_keys() {
     for (flavour, recorded) in [
-        (
-            Flavour::Vllm,
-            include_str!("../../tests/fixtures/transcripts/vllm/nonstream.response.http"),
-        ),
-        (
-            Flavour::Proxy,
-            include_str!("../../tests/fixtures/transcripts/litellm/nonstream.response.http"),
-        ),
+        (Flavour::Vllm, include_str!("../../tests/fixtures/transcripts/vllm/nonstream.response.http")),
+        (Flavour::Proxy, include_str!("../../tests/fixtures/transcripts/litellm/nonstream.response.http")),
     ] {
         let ours = answer(&settings(flavour), "", &[1; 12]);
-        let body = |response: &str| -> Value {
-            serde_json::from_str(response.split_once("\r\n\r\n").unwrap().1).unwrap()
-        };
+        let body = |response: &str| -> Value { serde_json::from_str(response.split_once("\r\n\r\n").unwrap().1).unwrap() };
         let (ours, recorded) = (body(&ours), body(recorded));
-        let keys = |value: &Value| {
-            value
-                .as_object()
-                .unwrap()
-                .keys()
-                .cloned()
-                .collect::<Vec<_>>()
-        };
+        let keys = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
         assert_eq!(keys(&ours), keys(&recorded));
         assert_eq!(shape(&ours["choices"]), shape(&recorded["choices"]));
         assert_eq!(ours["usage"]["completion_tokens"], 12);
@@ -219,45 +163,25 @@ fn sglang_streams_end_with_a_finish_event_then_usage() {
 
 #[test]
 fn reasoning_comes_first_under_each_servers_own_name() {
-    for (flavour, key) in [
-        (Flavour::Vllm, "reasoning"),
-        (Flavour::Sglang, "reasoning_content"),
-        (Flavour::Proxy, "reasoning_content"),
-    ] {
-        let settings = Settings {
-            reasoning_share: 0.4,
-            ..settings(flavour)
-        };
+    for (flavour, key) in [(Flavour::Vllm, "reasoning"), (Flavour::Sglang, "reasoning_content"), (Flavour::Proxy, "reasoning_content")] {
+        let settings = Settings { reasoning_share: 0.4, ..settings(flavour) };
         let events = events(&answer(&settings, STREAM, &[1; 10]));
         let has = |key: &str| -> Vec<bool> {
-            let deltas = events[1..11]
-                .iter()
-                .flatten()
-                .map(|event| &event["choices"][0]["delta"]);
+            let deltas = events[1..11].iter().flatten().map(|event| &event["choices"][0]["delta"]);
             deltas.map(|delta| delta[key].is_string()).collect()
         };
         let first_four: Vec<bool> = (0..10).map(|at| at < 4).collect();
         assert_eq!(has(key), first_four);
-        assert_eq!(
-            has("content"),
-            first_four.iter().map(|is| !is).collect::<Vec<_>>()
-        );
+        assert_eq!(has("content"), first_four.iter().map(|is| !is).collect::<Vec<_>>());
     }
 }
 
 #[test]
 fn half_characters_are_tokens_without_text_and_a_proxy_swallows_them() {
     let text_events = |flavour| {
-        let settings = Settings {
-            empty_share: 0.5,
-            ..settings(flavour)
-        };
+        let settings = Settings { empty_share: 0.5, ..settings(flavour) };
         let events = events(&answer(&settings, STREAM, &[1; 100]));
-        let texts = events.into_iter().flatten().filter_map(|event| {
-            event["choices"][0]["delta"]["content"]
-                .as_str()
-                .map(str::to_owned)
-        });
+        let texts = events.into_iter().flatten().filter_map(|event| event["choices"][0]["delta"]["content"].as_str().map(str::to_owned));
         texts.skip(1).collect::<Vec<_>>()
     };
     let (vllm, proxy) = (text_events(Flavour::Vllm), text_events(Flavour::Proxy));
@@ -272,34 +196,19 @@ fn half_characters_are_tokens_without_text_and_a_proxy_swallows_them() {
 #[test]
 fn the_text_has_as_many_tokens_as_usage_says() {
     let events = events(&answer(&settings(Flavour::Vllm), STREAM, &[1, 3, 2, 4]));
-    let text: String = events
-        .iter()
-        .flatten()
-        .filter_map(|event| event["choices"][0]["delta"]["content"].as_str())
-        .collect();
+    let text: String = events.iter().flatten().filter_map(|event| event["choices"][0]["delta"]["content"].as_str()).collect();
     assert_eq!(super::super::tokens::of_text(&text).len(), 10);
 }
 
 #[test]
 fn a_strange_id_stays_valid_json() {
     let settings = settings(Flavour::Vllm);
-    let request = openai::read_chat(
-        br#"{"messages":[{"role":"user"}],"stream":true}"#,
-        &settings,
-    )
-    .unwrap();
+    let request = openai::read_chat(br#"{"messages":[{"role":"user"}],"stream":true}"#, &settings).unwrap();
     let mut answer = Answer::new(&settings, &request, "chatcmpl-a\"b\\", 1, true);
     let mut out = Vec::new();
     answer.head(&mut out);
     let finish = Some(Finish::Stop);
-    let emission = Emission {
-        key: 1,
-        due_ns: 0,
-        tokens: 1,
-        cached_tokens: 0,
-        planned_tokens: 1,
-        finish,
-    };
+    let emission = Emission { key: 1, due_ns: 0, tokens: 1, cached_tokens: 0, planned_tokens: 1, finish };
     answer.emit(&emission, &mut out);
     let events = events(std::str::from_utf8(&out).unwrap());
     assert_eq!(events[0].as_ref().unwrap()["id"], "chatcmpl-a\"b\\");

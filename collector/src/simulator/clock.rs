@@ -17,7 +17,5 @@ pub(crate) fn unix_s() -> f64 {
 
 /// The time as the `date` header wants it.
 pub(crate) fn http_date() -> String {
-    jiff::Timestamp::now()
-        .strftime("%a, %d %b %Y %H:%M:%S GMT")
-        .to_string()
+    jiff::Timestamp::now().strftime("%a, %d %b %Y %H:%M:%S GMT").to_string()
 }

@@ -137,12 +137,7 @@ pub(crate) struct Driver {
 
 impl Driver {
     pub(crate) fn new(engine: Engine) -> Self {
-        Self {
-            engine,
-            live: HashMap::new(),
-            blocked: Vec::new(),
-            archive: Archive::default(),
-        }
+        Self { engine, live: HashMap::new(), blocked: Vec::new(), archive: Archive::default() }
     }
 
     /// Works until told to stop, or until nobody is left who could.
@@ -172,10 +167,7 @@ impl Driver {
     /// How long to sleep at most.
     fn wait_ns(&self, retry_ns: u64) -> u64 {
         let now_ns = clock::now_ns();
-        let due = self
-            .engine
-            .next_due()
-            .map(|due| due.saturating_sub(now_ns + SPIN_NS));
+        let due = self.engine.next_due().map(|due| due.saturating_sub(now_ns + SPIN_NS));
         let retry = (!self.blocked.is_empty()).then(|| retry_ns.saturating_sub(now_ns));
         // Idle, a command ends the sleep; the limit only keeps the duration sane.
         due.into_iter().chain(retry).min().unwrap_or(1_000_000_000)
@@ -216,14 +208,7 @@ impl Driver {
     }
 
     fn start(&mut self, start: Start) {
-        let Start {
-            id,
-            stream,
-            arrival,
-            answer,
-            socket,
-            done,
-        } = start;
+        let Start { id, stream, arrival, answer, socket, done } = start;
         let key = arrival.key;
         let mut live = Live {
             record: RequestTruth {

@@ -141,11 +141,7 @@ pub struct Engine {
 impl Engine {
     /// An idle engine. The settings must have passed [`Settings::check`].
     pub fn new(settings: Settings) -> Self {
-        let cache = KvCache::new(
-            settings.kv_blocks(),
-            settings.block_tokens,
-            settings.prefix_cache,
-        );
+        let cache = KvCache::new(settings.kv_blocks(), settings.block_tokens, settings.prefix_cache);
         let counters = Counters::new(settings.spec_accept.len());
         Self {
             settings,
@@ -176,11 +172,7 @@ impl Engine {
         self.waiting.push_back(Sequence {
             ready_ns: arrival.received_ns + self.settings.overhead_ns(),
             planned: natural.min(limit),
-            finish: if natural < limit {
-                Finish::Stop
-            } else {
-                Finish::Length
-            },
+            finish: if natural < limit { Finish::Stop } else { Finish::Length },
             arrival,
             rng,
             lease: Lease::default(),
@@ -240,14 +232,9 @@ impl Engine {
 
     /// What is going on now.
     pub fn gauges(&self) -> Gauges {
-        let running = self
-            .decoding
-            .iter()
-            .chain(self.prefill.as_ref().map(|p| &p.sequence));
+        let running = self.decoding.iter().chain(self.prefill.as_ref().map(|p| &p.sequence));
         let own = running.clone().map(|sequence| {
-            let tokens = sequence
-                .context()
-                .div_ceil(u64::from(self.settings.block_tokens));
+            let tokens = sequence.context().div_ceil(u64::from(self.settings.block_tokens));
             (tokens as u32).saturating_sub(sequence.lease.shared_blocks())
         });
         Gauges {
@@ -279,7 +266,7 @@ impl Engine {
         sequence.prefill_start_ns = start_ns;
         self.counters.cache_queries += u64::from(prompt);
         self.counters.cache_hits += u64::from(cached);
-        let end_ns = start_ns + self.settings.prefill_ns(prompt - cached);
+        let end_ns = start_ns.saturating_add(self.settings.prefill_ns(prompt - cached));
         self.prefill = Some(Prefill { end_ns, sequence });
     }
 
@@ -287,8 +274,7 @@ impl Engine {
         let Some(Prefill { mut sequence, .. }) = self.prefill.take() else {
             return;
         };
-        self.cache
-            .publish(&mut sequence.lease, &sequence.arrival.prompt);
+        self.cache.publish(&mut sequence.lease, &sequence.arrival.prompt);
         sequence.generated = 1;
         sequence.first_ns = now_ns;
         sequence.last_ns = now_ns;
@@ -296,12 +282,8 @@ impl Engine {
         counters.prompt_tokens += u64::from(sequence.arrival.prompt.tokens);
         counters.cached_tokens += u64::from(sequence.cached);
         counters.generation_tokens += 1;
-        counters
-            .first_token
-            .observe_ns(now_ns - sequence.arrival.received_ns);
-        counters
-            .iteration
-            .observe(f64::from(sequence.arrival.prompt.tokens - sequence.cached));
+        counters.first_token.observe_ns(now_ns - sequence.arrival.received_ns);
+        counters.iteration.observe(f64::from(sequence.arrival.prompt.tokens - sequence.cached));
         out.push(sequence.emission(now_ns, 1));
         if sequence.generated == sequence.planned {
             self.retire(&sequence);
@@ -318,10 +300,11 @@ impl Engine {
     fn start_step(&mut self, now_ns: u64) {
         let context = self.decoding.iter().map(Sequence::context).sum();
         let members = self.decoding.len();
-        self.step = (members > 0).then(|| Step {
-            end_ns: now_ns + self.settings.step_ns(members, context),
-            members,
-        });
+        if self.rate_steps == 0 {
+            // The first step of those that the recent rate is over.
+            self.rate_since_ns = now_ns;
+        }
+        self.step = (members > 0).then(|| Step { end_ns: now_ns.saturating_add(self.settings.step_ns(members, context)), members });
     }
 
     fn end_step(&mut self, now_ns: u64, out: &mut Vec<Emission>) {
@@ -340,9 +323,7 @@ impl Engine {
             }
             let tokens = self.draw_tokens(&mut sequence);
             step_tokens += u64::from(tokens);
-            self.counters
-                .between_tokens
-                .observe_ns(now_ns - sequence.last_ns);
+            self.counters.between_tokens.observe_ns(now_ns - sequence.last_ns);
             sequence.generated += tokens;
             sequence.last_ns = now_ns;
             out.push(sequence.emission(now_ns, tokens));
@@ -358,8 +339,8 @@ impl Engine {
             self.free_since_ns = now_ns;
         }
         self.start_prefill();
-        self.start_step(now_ns);
         self.watch_rate(now_ns, step_tokens);
+        self.start_step(now_ns);
     }
 
     /// How many tokens a sequence gets in a step.
@@ -386,41 +367,27 @@ impl Engine {
         }
         let arrival = &sequence.arrival;
         let decode_ns = sequence.last_ns - sequence.first_ns;
-        counters
-            .whole
-            .observe_ns(sequence.last_ns - arrival.received_ns);
-        counters
-            .queue
-            .observe_ns(sequence.prefill_start_ns - arrival.received_ns);
-        counters
-            .inference
-            .observe_ns(sequence.last_ns - sequence.prefill_start_ns);
-        counters
-            .prefill
-            .observe_ns(sequence.first_ns - sequence.prefill_start_ns);
+        counters.whole.observe_ns(sequence.last_ns - arrival.received_ns);
+        counters.queue.observe_ns(sequence.prefill_start_ns - arrival.received_ns);
+        counters.inference.observe_ns(sequence.last_ns - sequence.prefill_start_ns);
+        counters.prefill.observe_ns(sequence.first_ns - sequence.prefill_start_ns);
         counters.decode.observe_ns(decode_ns);
         let computed = arrival.prompt.tokens - sequence.cached;
         counters.computed_tokens.observe(f64::from(computed));
-        counters
-            .request_prompt
-            .observe(f64::from(arrival.prompt.tokens));
-        counters
-            .request_generation
-            .observe(f64::from(sequence.generated));
+        counters.request_prompt.observe(f64::from(arrival.prompt.tokens));
+        counters.request_generation.observe(f64::from(sequence.generated));
         counters.max_tokens.observe(f64::from(arrival.max_output));
         counters.ones.observe(1.0);
         counters.zeros.observe(0.0);
         if sequence.generated > 1 {
-            counters
-                .per_output_token
-                .observe_ns(decode_ns / u64::from(sequence.generated - 1));
+            counters.per_output_token.observe_ns(decode_ns / u64::from(sequence.generated - 1));
         }
     }
 
     fn watch_rate(&mut self, now_ns: u64, tokens: u64) {
         self.rate_steps += 1;
         self.rate_tokens += tokens;
-        if self.step.is_none() {
+        if self.decoding.is_empty() {
             self.counters.recent_tok_s = 0.0;
         } else if self.rate_steps >= RATE_STEPS {
             let seconds = (now_ns - self.rate_since_ns) as f64 / 1e9;
@@ -428,7 +395,6 @@ impl Engine {
         } else {
             return;
         }
-        self.rate_since_ns = now_ns;
         self.rate_steps = 0;
         self.rate_tokens = 0;
     }

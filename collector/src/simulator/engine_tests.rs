@@ -23,19 +23,8 @@ fn settings() -> Settings {
 
 fn arrival(key: u64, received_ns: u64, prompt_tokens: u32, output: u32) -> Arrival {
     // Each key's prompt is its own but for keys that differ by a multiple of 100.
-    let blocks = (0..u64::from(prompt_tokens / 16))
-        .map(|i| mix(key % 100 * 1_000 + i))
-        .collect();
-    Arrival {
-        key,
-        received_ns,
-        prompt: Prompt {
-            tokens: prompt_tokens,
-            blocks,
-        },
-        max_output: output,
-        ignore_eos: true,
-    }
+    let blocks = (0..u64::from(prompt_tokens / 16)).map(|i| mix(key % 100 * 1_000 + i)).collect();
+    Arrival { key, received_ns, prompt: Prompt { tokens: prompt_tokens, blocks }, max_output: output, ignore_eos: true }
 }
 
 fn run_until(engine: &mut Engine, now_ns: u64) -> Vec<Emission> {
@@ -49,11 +38,7 @@ fn run(engine: &mut Engine) -> Vec<Emission> {
 }
 
 fn due_ms(emissions: &[Emission], key: u64) -> Vec<u64> {
-    emissions
-        .iter()
-        .filter(|e| e.key == key)
-        .map(|e| e.due_ns / MS)
-        .collect()
+    emissions.iter().filter(|e| e.key == key).map(|e| e.due_ns / MS).collect()
 }
 
 #[test]
@@ -64,13 +49,7 @@ fn one_request_takes_overhead_then_prefill_then_steps() {
     assert_eq!(due_ms(&emissions, 1), [151, 161, 171, 181]);
     assert_eq!(emissions.last().unwrap().finish, Some(Finish::Length));
     assert_eq!(engine.next_due(), None);
-    assert_eq!(
-        engine.gauges(),
-        Gauges {
-            kv_blocks: 256,
-            ..Gauges::default()
-        }
-    );
+    assert_eq!(engine.gauges(), Gauges { kv_blocks: 256, ..Gauges::default() });
 }
 
 #[test]
@@ -88,38 +67,23 @@ fn prompts_are_computed_one_after_the_other_and_their_answers_decode_together() 
 #[test]
 fn a_repeated_prompt_costs_only_what_is_not_cached() {
     for (prefix_cache, first_due_ms) in [(true, 1001 + 1000 - 992), (false, 1001 + 1000)] {
-        let mut engine = Engine::new(Settings {
-            prefix_cache,
-            ..settings()
-        });
+        let mut engine = Engine::new(Settings { prefix_cache, ..settings() });
         engine.arrive(arrival(1, 0, 1000, 1));
         assert_eq!(due_ms(&run(&mut engine), 1), [1001]);
         engine.arrive(arrival(101, 1000 * MS, 1000, 1));
         let emissions = run(&mut engine);
-        assert_eq!(due_ms(&emissions, 101), [first_due_ms.max(1001)]);
-        assert_eq!(
-            emissions[0].cached_tokens,
-            if prefix_cache { 992 } else { 0 }
-        );
+        assert_eq!(due_ms(&emissions, 101), [first_due_ms]);
+        assert_eq!(emissions[0].cached_tokens, if prefix_cache { 992 } else { 0 });
         let counters = engine.counters();
         assert_eq!(counters.prompt_tokens, 2000);
-        assert_eq!(
-            counters.cached_tokens,
-            u64::from(emissions[0].cached_tokens)
-        );
-        assert_eq!(
-            counters.computed_tokens.sum(),
-            2000.0 - counters.cached_tokens as f64
-        );
+        assert_eq!(counters.cached_tokens, u64::from(emissions[0].cached_tokens));
+        assert_eq!(counters.computed_tokens.sum(), 2000.0 - counters.cached_tokens as f64);
     }
 }
 
 #[test]
 fn more_requests_than_slots_wait_in_order() {
-    let mut engine = Engine::new(Settings {
-        slots: 2,
-        ..settings()
-    });
+    let mut engine = Engine::new(Settings { slots: 2, ..settings() });
     for key in 1..=4 {
         engine.arrive(arrival(key, 0, 1, 3));
     }
@@ -136,10 +100,7 @@ fn more_requests_than_slots_wait_in_order() {
 
 #[test]
 fn a_request_waits_until_its_prompt_and_answer_fit_the_kv_budget() {
-    let mut engine = Engine::new(Settings {
-        prefix_cache: false,
-        ..settings()
-    });
+    let mut engine = Engine::new(Settings { prefix_cache: false, ..settings() });
     engine.arrive(arrival(1, 0, 100, 2_900));
     engine.arrive(arrival(2, 0, 100, 1_500));
     run_until(&mut engine, 20_000 * MS);
@@ -151,10 +112,7 @@ fn a_request_waits_until_its_prompt_and_answer_fit_the_kv_budget() {
 
 #[test]
 fn a_client_that_goes_frees_its_place() {
-    let mut engine = Engine::new(Settings {
-        slots: 1,
-        ..settings()
-    });
+    let mut engine = Engine::new(Settings { slots: 1, ..settings() });
     engine.arrive(arrival(1, 0, 9, 100));
     engine.arrive(arrival(2, 0, 9, 2));
     engine.arrive(arrival(3, 0, 9, 2));
@@ -162,11 +120,7 @@ fn a_client_that_goes_frees_its_place() {
     engine.cancel(3, 35 * MS);
     assert_eq!(engine.gauges().waiting, 1, "a waiting one is gone at once");
     engine.cancel(1, 35 * MS);
-    assert_eq!(
-        engine.gauges().running,
-        1,
-        "a decoding one stays to the end of the step"
-    );
+    assert_eq!(engine.gauges().running, 1, "a decoding one stays to the end of the step");
     let emissions = run(&mut engine);
     assert_eq!(due_ms(&emissions, 1), [0; 0], "and gets nothing any more");
     assert_eq!(due_ms(&emissions, 2), [49, 59]);
@@ -184,15 +138,14 @@ fn a_prompt_given_up_lets_the_next_begin_at_once_and_leaves_nothing_cached() {
     let emissions = run(&mut engine);
     assert_eq!(due_ms(&emissions, 101), [1400]);
     assert_eq!(emissions[0].cached_tokens, 0);
+    engine.arrive(arrival(2, 2_000 * MS, 96, 4_000));
+    assert_eq!(engine.gauges().running, 1, "its room is free");
 }
 
 #[test]
 fn drafts_are_accepted_as_often_as_the_settings_say() {
     let spec_accept = vec![0.75, 0.5, 0.3];
-    let mut engine = Engine::new(Settings {
-        spec_accept: spec_accept.clone(),
-        ..settings()
-    });
+    let mut engine = Engine::new(Settings { spec_accept: spec_accept.clone(), ..settings() });
     for key in 0..4 {
         engine.arrive(arrival(key, 0, 5, 900));
     }
@@ -211,35 +164,29 @@ fn drafts_are_accepted_as_often_as_the_settings_say() {
         let seen = counters.accepted_per_pos[at] as f64 / drafts;
         // Five standard deviations.
         let room = 5.0 * (share * (1.0 - share) / drafts).sqrt();
-        assert!(
-            (seen - share).abs() < room,
-            "position {at}: {seen} for {share}"
-        );
+        assert!((seen - share).abs() < room, "position {at}: {seen} for {share}");
     }
-    assert_eq!(
-        counters.accepted_tokens,
-        counters.accepted_per_pos.iter().sum::<u64>()
-    );
+    assert_eq!(counters.accepted_tokens, counters.accepted_per_pos.iter().sum::<u64>());
     assert_eq!(counters.draft_tokens, 3 * counters.drafts);
-    assert_eq!(
-        counters.drafts as usize,
-        chunks.len() + later - 64,
-        "none for first tokens"
-    );
+    assert_eq!(counters.drafts as usize, chunks.len() + later - 64, "none for first tokens");
+}
+
+#[test]
+fn the_recent_rate_is_that_of_the_last_steps_and_0_when_idle() {
+    let mut engine = Engine::new(settings());
+    engine.arrive(arrival(1, 5_000 * MS, 9, 200));
+    run_until(&mut engine, 5_700 * MS);
+    assert_eq!(engine.counters().recent_tok_s, 100.0);
+    run(&mut engine);
+    assert_eq!(engine.counters().recent_tok_s, 0.0);
 }
 
 #[test]
 fn answers_end_by_themselves_at_about_the_mean_length() {
-    let mut engine = Engine::new(Settings {
-        mean_output_tokens: 50.0,
-        ..settings()
-    });
+    let mut engine = Engine::new(Settings { mean_output_tokens: 50.0, ..settings() });
     let mut total = 0;
     for key in 0..2_000 {
-        let open = Arrival {
-            ignore_eos: false,
-            ..arrival(key, key * 1_000_000 * MS, 5, 3_000)
-        };
+        let open = Arrival { ignore_eos: false, ..arrival(key, key * 1_000_000 * MS, 5, 3_000) };
         engine.arrive(open);
         let emissions = run(&mut engine);
         assert_eq!(emissions.last().unwrap().finish, Some(Finish::Stop));
@@ -253,16 +200,9 @@ fn answers_end_by_themselves_at_about_the_mean_length() {
 #[test]
 fn the_same_seed_gives_the_same_tokens_and_another_others() {
     let emissions = |seed| {
-        let mut engine = Engine::new(Settings {
-            seed,
-            spec_accept: vec![0.6, 0.4],
-            ..settings()
-        });
+        let mut engine = Engine::new(Settings { seed, spec_accept: vec![0.6, 0.4], ..settings() });
         for key in 0..6 {
-            let open = Arrival {
-                ignore_eos: key % 2 == 0,
-                ..arrival(key, key * MS, 40, 200)
-            };
+            let open = Arrival { ignore_eos: key % 2 == 0, ..arrival(key, key * MS, 40, 200) };
             engine.arrive(open);
         }
         run(&mut engine)
@@ -281,14 +221,16 @@ proptest! {
         let mut engine = Engine::new(Settings { spec_accept, kv_tokens: 4_000, ..settings() });
         let (mut now_ns, mut emissions, mut gone) = (0, Vec::new(), Vec::new());
         let mut planned = std::collections::HashMap::new();
+        let mut keys = Vec::new();
         for (at, (gap_ms, prompts, prompt, output, ignore_eos)) in events.into_iter().enumerate() {
             now_ns += gap_ms * MS;
             emissions.extend(run_until(&mut engine, now_ns));
             let key = at as u64 * 100 + prompts;
             engine.arrive(Arrival { ignore_eos, ..arrival(key, now_ns, prompt, output) });
+            keys.push(key);
             planned.insert(key, output);
             if at % 5 == 4 {
-                let victim = key - 200 - prompts + prompts;
+                let victim = keys[at - 2];
                 engine.cancel(victim, now_ns);
                 gone.push(victim);
             }
@@ -311,5 +253,7 @@ proptest! {
         prop_assert_eq!(u64::from(all), engine.counters().generation_tokens);
         let gauges = engine.gauges();
         prop_assert_eq!((gauges.running, gauges.waiting, gauges.kv_blocks_used), (0, 0, 0));
+        engine.arrive(arrival(9_999_999, now_ns, 100, 3_900));
+        prop_assert_eq!(engine.gauges().running, 1, "all of the cache can be had again");
     }
 }

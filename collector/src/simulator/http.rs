@@ -69,12 +69,7 @@ impl Connection {
         // Left to itself, the kernel would take megabytes for a client that reads nothing, and call
         // that handed over.
         rustix::net::sockopt::set_socket_send_buffer_size(&stream, SEND_BUFFER_BYTES)?;
-        Ok(Self {
-            stream: Arc::new(stream),
-            unread: Vec::new(),
-            scratch: vec![0; 64 << 10].into_boxed_slice(),
-            last_read_ns: 0,
-        })
+        Ok(Self { stream: Arc::new(stream), unread: Vec::new(), scratch: vec![0; 64 << 10].into_boxed_slice(), last_read_ns: 0 })
     }
 
     pub(crate) fn socket(&self) -> Arc<TcpStream> {
@@ -88,10 +83,7 @@ impl Connection {
     /// Reads what is there. Cancel-safe.
     pub(crate) async fn fill(&mut self) -> Result<(), ReadError> {
         loop {
-            self.stream
-                .readable()
-                .await
-                .map_err(|_| ReadError::Closed)?;
+            self.stream.readable().await.map_err(|_| ReadError::Closed)?;
             match self.stream.try_read(&mut self.scratch) {
                 Ok(0) => return Err(ReadError::Closed),
                 Ok(count) => {
@@ -107,10 +99,7 @@ impl Connection {
 
     pub(crate) async fn write_all(&self, mut bytes: &[u8]) -> Result<(), ReadError> {
         while !bytes.is_empty() {
-            self.stream
-                .writable()
-                .await
-                .map_err(|_| ReadError::Closed)?;
+            self.stream.writable().await.map_err(|_| ReadError::Closed)?;
             match self.stream.try_write(bytes) {
                 Ok(count) => bytes = &bytes[count..],
                 Err(error) if is_passing(&error) => {}
@@ -142,8 +131,7 @@ impl Connection {
         if head.chunked {
             request.body = self.read_chunked().await?;
         } else {
-            self.unread
-                .reserve(head.length.saturating_sub(self.unread.len()));
+            self.unread.reserve(head.length.saturating_sub(self.unread.len()));
             while self.unread.len() < head.length {
                 self.fill().await?;
             }
@@ -219,15 +207,10 @@ fn parse_head(bytes: &[u8]) -> Result<Option<Head>, ReadError> {
         Err(_) => return Err(ReadError::Invalid),
     };
     let header = |name: &str| {
-        let found = parsed
-            .headers
-            .iter()
-            .find(|h| h.name.eq_ignore_ascii_case(name));
+        let found = parsed.headers.iter().find(|h| h.name.eq_ignore_ascii_case(name));
         found.map(|h| String::from_utf8_lossy(h.value).trim().to_owned())
     };
-    let says = |name: &str, token: &str| {
-        header(name).is_some_and(|value| value.to_ascii_lowercase().contains(token))
-    };
+    let says = |name: &str, token: &str| header(name).is_some_and(|value| value.to_ascii_lowercase().contains(token));
     let body_bytes = match header("content-length") {
         None => 0,
         Some(value) => value.parse().map_err(|_| ReadError::Invalid)?,
@@ -276,21 +259,11 @@ impl Response {
     }
 
     pub(crate) fn text(status: u16, content_type: &'static str, body: String) -> Self {
-        Self {
-            status,
-            content_type: Some(content_type),
-            allow: None,
-            body: body.into_bytes(),
-        }
+        Self { status, content_type: Some(content_type), allow: None, body: body.into_bytes() }
     }
 
     pub(crate) fn empty(status: u16) -> Self {
-        Self {
-            status,
-            content_type: None,
-            allow: None,
-            body: Vec::new(),
-        }
+        Self { status, content_type: None, allow: None, body: Vec::new() }
     }
 
     /// Appends the whole response.

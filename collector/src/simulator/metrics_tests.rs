@@ -5,22 +5,11 @@ use super::*;
 use std::collections::BTreeSet;
 
 fn page_of(flavour: Flavour, spec_accept: Vec<f64>) -> String {
-    let settings = Settings {
-        flavour,
-        spec_accept,
-        model: "tiny\"llama".to_owned(),
-        ..Settings::default()
-    };
+    let settings = Settings { flavour, spec_accept, model: "tiny\"llama".to_owned(), ..Settings::default() };
     let mut counters = Counters::new(settings.spec_accept.len());
     counters.prompt_tokens = 2_500_000;
     counters.first_token.observe(0.05);
-    let snapshot = Snapshot {
-        counters,
-        gauges: Gauges {
-            running: 3,
-            ..Gauges::default()
-        },
-    };
+    let snapshot = Snapshot { counters, gauges: Gauges { running: 3, ..Gauges::default() } };
     page(&settings, &snapshot, 1.796e9).unwrap()
 }
 
@@ -37,9 +26,7 @@ fn label_keys(page: &str) -> BTreeSet<(String, String)> {
         .map(|line| {
             let (name, rest) = line.split_once('{').unwrap();
             let (labels, _) = rest.rsplit_once('}').unwrap();
-            let keys = labels
-                .split(',')
-                .map(|label| label.split_once('=').unwrap().0);
+            let keys = labels.split(',').map(|label| label.split_once('=').unwrap().0);
             (name.to_owned(), keys.collect::<Vec<_>>().join(","))
         })
         .collect()
@@ -48,8 +35,7 @@ fn label_keys(page: &str) -> BTreeSet<(String, String)> {
 #[test]
 fn families_types_and_labels_are_those_recorded() {
     let recorded = include_str!("../../tests/fixtures/transcripts/vllm/metrics.response.http");
-    let recorded_spec =
-        include_str!("../../tests/fixtures/transcripts/vllm-spec-ngram/metrics.response.http");
+    let recorded_spec = include_str!("../../tests/fixtures/transcripts/vllm-spec-ngram/metrics.response.http");
     for (recorded, accept) in [(recorded, vec![]), (recorded_spec, vec![0.5; 4])] {
         let ours = page_of(Flavour::Vllm, accept).replace("tiny\\\"llama", "tiny-llama");
         assert_eq!(families(&ours), families(recorded));

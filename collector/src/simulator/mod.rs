@@ -48,6 +48,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 
@@ -70,17 +71,13 @@ pub enum SimulatorError {
         wanted: &'static str,
     },
     /// The address is taken.
-    #[error(
-        "port {port} is taken by another program: give another one with --port, or --port 0 for a free one"
-    )]
+    #[error("port {port} is taken by another program: give another one with --port, or --port 0 for a free one")]
     Taken {
         /// The port.
         port: u16,
     },
     /// The address can't be listened on for another reason.
-    #[error(
-        "cannot listen on {addr}: {cause}; give an address of this machine and a port it allows"
-    )]
+    #[error("cannot listen on {addr}: {cause}; give an address of this machine and a port it allows")]
     Listen {
         /// The address.
         addr: SocketAddr,
@@ -88,9 +85,7 @@ pub enum SimulatorError {
         cause: std::io::Error,
     },
     /// No thread or runtime could be had.
-    #[error(
-        "cannot start the simulator's threads: {0}; free some memory or raise the limit on processes"
-    )]
+    #[error("cannot start the simulator's threads: {0}; free some memory or raise the limit on processes")]
     Threads(std::io::Error),
     /// It was stopped.
     #[error("the simulator has stopped: start it again")]
@@ -122,16 +117,11 @@ pub fn start(settings: Settings, addr: SocketAddr) -> Result<Running, SimulatorE
 
     let driver = driver::Driver::new(engine::Engine::new(settings.clone()));
     let (commands, inbox) = mpsc::channel();
-    let server = Arc::new(routes::Server {
-        settings,
-        commands,
-        started_s: metrics::started_s(),
-        next_key: AtomicU64::new(0),
-    });
+    let server = Arc::new(routes::Server { settings, commands, started_s: metrics::started_s(), next_key: AtomicU64::new(0) });
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .thread_name("simulator-http")
-        .enable_io()
+        .enable_all()
         .build()
         .map_err(SimulatorError::Threads)?;
     let (stop, stopped) = oneshot::channel();
@@ -151,15 +141,10 @@ pub fn start(settings: Settings, addr: SocketAddr) -> Result<Running, SimulatorE
                 }
             });
             // Connections end here, wherever they are.
-            runtime.shutdown_background();
+            runtime.shutdown_timeout(Duration::from_secs(1));
         })
         .map_err(SimulatorError::Threads)?;
-    Ok(Running {
-        addr,
-        server,
-        threads: vec![driving, accepting],
-        stop: Some(stop),
-    })
+    Ok(Running { addr, server, threads: vec![driving, accepting], stop: Some(stop) })
 }
 
 async fn accept(listener: TcpListener, server: &Arc<routes::Server>) {
@@ -167,14 +152,14 @@ async fn accept(listener: TcpListener, server: &Arc<routes::Server>) {
         return;
     };
     loop {
-        // A failure concerns one connection (or the limit on open files, which passes when others
-        // close): it must not end the server, nor spin.
+        // A failure concerns one connection, or the limit on open files, which passes when others
+        // close: it must not end the server.
         let accepted = listener.accept().await;
         match accepted.and_then(|(stream, _)| http::Connection::new(stream)) {
             Ok(connection) => {
                 tokio::spawn(Arc::clone(server).serve(connection));
             }
-            Err(_) => tokio::task::yield_now().await,
+            Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
         }
     }
 }
@@ -201,10 +186,7 @@ impl Running {
     /// # Errors
     /// [`SimulatorError::Stopped`].
     pub async fn truth(&self, since_ns: u64) -> Result<Truth, SimulatorError> {
-        self.server
-            .truth(since_ns)
-            .await
-            .map_err(|_| SimulatorError::Stopped)
+        self.server.truth(since_ns).await.map_err(|_| SimulatorError::Stopped)
     }
 
     /// Stops it: all connections are closed, the port is free afterwards.

@@ -139,13 +139,7 @@ impl Settings {
     /// # Errors
     /// [`SimulatorError::Setting`] names the first bad setting, its value and what would do.
     pub fn check(&self) -> Result<(), SimulatorError> {
-        let bad = |name, value: String, wanted| {
-            Err(SimulatorError::Setting {
-                name,
-                value,
-                wanted,
-            })
-        };
+        let bad = |name, value: String, wanted| Err(SimulatorError::Setting { name, value, wanted });
         let not_negative = [
             ("request-overhead-us", self.request_overhead_us),
             ("step-base-us", self.step_base_us),
@@ -153,8 +147,8 @@ impl Settings {
             ("step-per-context-token-ns", self.step_per_context_token_ns),
         ];
         for (name, value) in not_negative {
-            if !(0.0..=1e12).contains(&value) {
-                return bad(name, value.to_string(), "0 to 1e12");
+            if !(0.0..=1e9).contains(&value) {
+                return bad(name, value.to_string(), "0 to 1e9");
             }
         }
         // A step of no length would be an endless loop of tokens at one instant.
@@ -165,16 +159,9 @@ impl Settings {
             return bad("prefill-tok-s", self.prefill_tok_s.to_string(), "1 to 1e12");
         }
         if !(1.0..=1e9).contains(&self.mean_output_tokens) {
-            return bad(
-                "mean-output-tokens",
-                self.mean_output_tokens.to_string(),
-                "1 to 1e9",
-            );
+            return bad("mean-output-tokens", self.mean_output_tokens.to_string(), "1 to 1e9");
         }
-        for (name, value) in [
-            ("reasoning-share", self.reasoning_share),
-            ("empty-share", self.empty_share),
-        ] {
+        for (name, value) in [("reasoning-share", self.reasoning_share), ("empty-share", self.empty_share)] {
             if !(0.0..=1.0).contains(&value) {
                 return bad(name, value.to_string(), "a share from 0 to 1");
             }
@@ -217,18 +204,9 @@ mod tests {
 
     #[test]
     fn step_time_is_the_documented_sum() {
-        let settings = Settings {
-            step_base_us: 10_000.0,
-            step_per_sequence_us: 100.0,
-            step_per_context_token_ns: 20.0,
-            ..Settings::default()
-        };
-        for (running, context, wanted_ns) in [
-            (0, 0, 10_000_000),
-            (1, 0, 10_100_000),
-            (1, 1_000, 10_120_000),
-            (16, 1_000_000, 31_600_000),
-        ] {
+        let settings =
+            Settings { step_base_us: 10_000.0, step_per_sequence_us: 100.0, step_per_context_token_ns: 20.0, ..Settings::default() };
+        for (running, context, wanted_ns) in [(0, 0, 10_000_000), (1, 0, 10_100_000), (1, 1_000, 10_120_000), (16, 1_000_000, 31_600_000)] {
             assert_eq!(settings.step_ns(running, context), wanted_ns);
         }
     }

@@ -29,21 +29,11 @@ pub(crate) struct Refusal {
 
 impl Refusal {
     fn bad_request(param: &str, message: String) -> Self {
-        Self {
-            status: 400,
-            message,
-            kind: "BadRequestError",
-            param: Some(param.to_owned()),
-        }
+        Self { status: 400, message, kind: "BadRequestError", param: Some(param.to_owned()) }
     }
 
     fn validation(location: &str, detail: &str) -> Self {
-        Self {
-            status: 400,
-            message: format!("1 validation error:\n  {detail}"),
-            kind: "Bad Request",
-            param: Some(location.to_owned()),
-        }
+        Self { status: 400, message: format!("1 validation error:\n  {detail}"), kind: "Bad Request", param: Some(location.to_owned()) }
     }
 
     /// As the imitated server writes it.
@@ -73,17 +63,11 @@ impl Refusal {
                 let message = "/chat/completions: Missing required parameter: 'messages'.";
                 (message.to_owned(), Some("messages"))
             }
-            ("Bad Request", _) => (
-                format!("Invalid JSON payload: {}", self.message.replace('\n', " ")),
-                Some("request_body"),
-            ),
+            ("Bad Request", _) => (format!("Invalid JSON payload: {}", self.message.replace('\n', " ")), Some("request_body")),
             ("NotFoundError", _) => (self.message.clone(), None),
             _ => {
                 let inner = self.vllm();
-                (
-                    format!("litellm.BadRequestError: Hosted_vllmException - {inner}"),
-                    None,
-                )
+                (format!("litellm.BadRequestError: Hosted_vllmException - {inner}"), None)
             }
         };
         let mut error = json!({"message": message, "type": "invalid_request_error",
@@ -135,12 +119,7 @@ fn check_model(value: &Value, settings: &Settings) -> Result<(), Refusal> {
              view available models for your key."
         ),
     };
-    Err(Refusal {
-        status: 404,
-        message,
-        kind: "NotFoundError",
-        param: Some("model".to_owned()),
-    })
+    Err(Refusal { status: 404, message, kind: "NotFoundError", param: Some("model".to_owned()) })
 }
 
 fn chat_tokens(value: &Value) -> Result<Vec<u64>, Refusal> {
@@ -158,9 +137,7 @@ fn chat_tokens(value: &Value) -> Result<Vec<u64>, Refusal> {
     let Some(messages) = messages.as_array() else {
         return Err(Refusal::validation(
             location,
-            &format!(
-                "{{'type': 'list_type', 'loc': '{location}', 'msg': 'Input should be a valid list'}}"
-            ),
+            &format!("{{'type': 'list_type', 'loc': '{location}', 'msg': 'Input should be a valid list'}}"),
         ));
     };
     if messages.is_empty() {
@@ -174,16 +151,10 @@ fn chat_tokens(value: &Value) -> Result<Vec<u64>, Refusal> {
         });
     }
     Ok(tokens::of_chat(messages.iter().map(|message| {
-        let role = message
-            .get("role")
-            .and_then(Value::as_str)
-            .unwrap_or("user");
+        let role = message.get("role").and_then(Value::as_str).unwrap_or("user");
         let texts = match message.get("content") {
             Some(Value::String(text)) => vec![text.as_str()],
-            Some(Value::Array(parts)) => parts
-                .iter()
-                .filter_map(|part| part.get("text").and_then(Value::as_str))
-                .collect(),
+            Some(Value::Array(parts)) => parts.iter().filter_map(|part| part.get("text").and_then(Value::as_str)).collect(),
             _ => Vec::new(),
         };
         (role, texts)
@@ -196,9 +167,7 @@ fn integer(value: &Value, key: &str) -> Result<Option<i64>, Refusal> {
         None | Some(Value::Null) => Ok(None),
         Some(number) => number.as_i64().map(Some).ok_or_else(|| {
             let location = format!("body.{key}");
-            let detail = format!(
-                "{{'type': 'int_type', 'loc': '{location}', 'msg': 'Input should be a valid integer'}}"
-            );
+            let detail = format!("{{'type': 'int_type', 'loc': '{location}', 'msg': 'Input should be a valid integer'}}");
             Refusal::validation(&location, &detail)
         }),
     }
@@ -214,19 +183,12 @@ pub(crate) fn read_chat(body: &[u8], settings: &Settings) -> Result<ChatRequest,
     let tokens = chat_tokens(&value)?;
     check_model(&value, settings)?;
     let stream = flag(value.get("stream"));
-    let stream_options = value
-        .get("stream_options")
-        .filter(|options| !options.is_null());
+    let stream_options = value.get("stream_options").filter(|options| !options.is_null());
     if stream_options.is_some() && !stream {
-        let message =
-            "Stream options can only be defined when `stream=True`. (parameter=stream_options)";
+        let message = "Stream options can only be defined when `stream=True`. (parameter=stream_options)";
         return Err(Refusal::bad_request("stream_options", message.to_owned()));
     }
-    if let Some(temperature) = value
-        .get("temperature")
-        .and_then(Value::as_f64)
-        .filter(|t| *t < 0.0)
-    {
+    if let Some(temperature) = value.get("temperature").and_then(Value::as_f64).filter(|t| *t < 0.0) {
         let message = format!(
             "temperature must be non-negative, got {temperature:?}. (parameter=temperature, \
              value={temperature:?})"
@@ -292,10 +254,8 @@ pub(crate) fn tokenize(body: &[u8], settings: &Settings) -> Result<Value, Refusa
         None => chat_tokens(&value)?,
     };
     let ids: Vec<u32> = tokens.into_iter().map(tokens::token_id).collect();
-    Ok(
-        json!({"count": ids.len(), "max_model_len": settings.max_context, "tokens": ids,
-              "token_strs": null}),
-    )
+    Ok(json!({"count": ids.len(), "max_model_len": settings.max_context, "tokens": ids,
+              "token_strs": null}))
 }
 
 #[cfg(test)]

@@ -3,18 +3,11 @@
 use super::*;
 
 fn small() -> Settings {
-    Settings {
-        model: "tiny-llama".to_owned(),
-        max_context: 8192,
-        kv_tokens: 8192,
-        ..Settings::default()
-    }
+    Settings { model: "tiny-llama".to_owned(), max_context: 8192, kv_tokens: 8192, ..Settings::default() }
 }
 
 fn refusal(body: &str) -> (u16, Value) {
-    let Err(refusal) = read_chat(body.as_bytes(), &small()) else {
-        panic!("{body} was accepted")
-    };
+    let Err(refusal) = read_chat(body.as_bytes(), &small()) else { panic!("{body} was accepted") };
     (refusal.status, refusal.vllm())
 }
 
@@ -23,26 +16,14 @@ fn recorded(request: &str, response: &str) -> (String, u16, Value) {
     let (_, body) = request.split_once("\r\n\r\n").unwrap();
     let (head, answer) = response.split_once("\r\n\r\n").unwrap();
     let status = head[9..12].parse().unwrap();
-    (
-        body.to_owned(),
-        status,
-        serde_json::from_str(answer).unwrap(),
-    )
+    (body.to_owned(), status, serde_json::from_str(answer).unwrap())
 }
 
 macro_rules! recorded {
     ($name:literal) => {
         recorded(
-            include_str!(concat!(
-                "../../tests/fixtures/transcripts/vllm/",
-                $name,
-                ".request.http"
-            )),
-            include_str!(concat!(
-                "../../tests/fixtures/transcripts/vllm/",
-                $name,
-                ".response.http"
-            )),
+            include_str!(concat!("../../tests/fixtures/transcripts/vllm/", $name, ".request.http")),
+            include_str!(concat!("../../tests/fixtures/transcripts/vllm/", $name, ".response.http")),
         )
     };
 }
@@ -67,8 +48,7 @@ fn bad_requests_are_refused_as_vllm_was_recorded_to() {
 fn a_prompt_over_the_context_is_refused_as_recorded() {
     let words = "word ".repeat(9000);
     let body = json!({"messages": [{"role": "user", "content": words}]}).to_string();
-    let answer =
-        include_str!("../../tests/fixtures/transcripts/vllm/error-context-too-long.response.http");
+    let answer = include_str!("../../tests/fixtures/transcripts/vllm/error-context-too-long.response.http");
     let (_, answer) = answer.split_once("\r\n\r\n").unwrap();
     assert_eq!(refusal(&body), (400, serde_json::from_str(answer).unwrap()));
 }
@@ -87,26 +67,16 @@ fn other_servers_use_other_shapes() {
 
 #[test]
 fn a_proxy_refuses_as_recorded() {
-    let settings = Settings {
-        flavour: Flavour::Proxy,
-        ..small()
-    };
+    let settings = Settings { flavour: Flavour::Proxy, ..small() };
     let message = r#""messages":[{"role":"user","content":"hi"}]"#;
     for (body, recorded) in [
         (
             format!(r#"{{"model":"no-such-model",{message}}}"#),
             include_str!("../../tests/fixtures/transcripts/litellm/error-bad-model.response.http"),
         ),
-        (
-            "{}".to_owned(),
-            include_str!(
-                "../../tests/fixtures/transcripts/litellm/error-no-messages.response.http"
-            ),
-        ),
+        ("{}".to_owned(), include_str!("../../tests/fixtures/transcripts/litellm/error-no-messages.response.http")),
     ] {
-        let response = read_chat(body.as_bytes(), &settings)
-            .unwrap_err()
-            .response(Flavour::Proxy);
+        let response = read_chat(body.as_bytes(), &settings).unwrap_err().response(Flavour::Proxy);
         let (head, answer) = recorded.split_once("\r\n\r\n").unwrap();
         assert_eq!(response.status.to_string(), head[9..12]);
         let ours: Value = serde_json::from_slice(&response.body).unwrap();
@@ -123,10 +93,7 @@ fn the_answer_is_limited_by_what_is_asked_and_by_the_room() {
     let open = read("");
     assert_eq!(open.max_output, 8192 - open.prompt.tokens);
     assert_eq!(read(r#","max_tokens":5"#).max_output, 5);
-    assert_eq!(
-        read(r#","max_completion_tokens":6,"max_tokens":5"#).max_output,
-        6
-    );
+    assert_eq!(read(r#","max_completion_tokens":6,"max_tokens":5"#).max_output, 6);
     assert_eq!(read(r#","max_tokens":8192"#).max_output, open.max_output);
 }
 

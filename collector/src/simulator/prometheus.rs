@@ -30,10 +30,7 @@ pub(crate) fn number(value: f64) -> String {
 
 /// A label's value with its special characters escaped.
 fn escape(value: &str) -> String {
-    value
-        .replace('\\', r"\\")
-        .replace('"', "\\\"")
-        .replace('\n', r"\n")
+    value.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n")
 }
 
 impl Page<'_> {
@@ -44,9 +41,7 @@ impl Page<'_> {
     pub(crate) fn series(&mut self, name: &str, own: Labels<'_>, value: f64) {
         let mut labels = [&self.common, own].concat();
         labels.sort_unstable();
-        let labels = labels
-            .iter()
-            .map(|(key, value)| format!("{key}=\"{}\"", escape(value)));
+        let labels = labels.iter().map(|(key, value)| format!("{key}=\"{}\"", escape(value)));
         let labels = labels.collect::<Vec<_>>().join(",");
         let value = number(value);
         let _ = writeln!(self.text, "{name}{{{labels}}} {value}");
@@ -73,13 +68,7 @@ impl Page<'_> {
         }
     }
 
-    pub(crate) fn counter_by(
-        &mut self,
-        base: &str,
-        help: &str,
-        label: &str,
-        values: &[(&str, u64)],
-    ) {
+    pub(crate) fn counter_by(&mut self, base: &str, help: &str, label: &str, values: &[(&str, u64)]) {
         let name = format!("{base}_total");
         self.head(&name, "counter", help);
         for (key, value) in values {
@@ -91,13 +80,7 @@ impl Page<'_> {
         }
     }
 
-    pub(crate) fn histogram(
-        &mut self,
-        name: &str,
-        help: &str,
-        own: Labels<'_>,
-        histogram: &Histogram,
-    ) {
+    pub(crate) fn histogram(&mut self, name: &str, help: &str, own: Labels<'_>, histogram: &Histogram) {
         self.head(name, "histogram", help);
         let mut sum = 0;
         let bounds = histogram.bounds.iter().map(|bound| format!("{bound:?}"));

@@ -30,10 +30,7 @@ pub(crate) struct Stopped;
 
 impl Server {
     /// Asks the driver and waits for its answer.
-    async fn ask<T>(
-        &self,
-        command: impl FnOnce(oneshot::Sender<T>) -> Command,
-    ) -> Result<T, Stopped> {
+    async fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> Result<T, Stopped> {
         let (reply, answer) = oneshot::channel();
         self.commands.send(command(reply)).map_err(|_| Stopped)?;
         answer.await.map_err(|_| Stopped)
@@ -55,8 +52,7 @@ impl Server {
                         ReadError::TooLarge => (413, "Request body too large."),
                         _ => (400, "Invalid HTTP request received."),
                     };
-                    let response =
-                        Response::text(status, "text/plain; charset=utf-8", text.to_owned());
+                    let response = Response::text(status, "text/plain; charset=utf-8", text.to_owned());
                     // Nobody may be there any more to read why.
                     let _ = self.reply(&connection, &response, false).await;
                     return;
@@ -78,12 +74,7 @@ impl Server {
         }
     }
 
-    async fn reply(
-        &self,
-        connection: &Connection,
-        response: &Response,
-        keep_alive: bool,
-    ) -> Result<(), ReadError> {
+    async fn reply(&self, connection: &Connection, response: &Response, keep_alive: bool) -> Result<(), ReadError> {
         let mut out = Vec::with_capacity(response.body.len() + 512);
         response.write(&mut out, self.settings.flavour, keep_alive);
         connection.write_all(&out).await
@@ -101,12 +92,7 @@ impl Server {
         };
         drop(request.body);
         let key = self.next_key.fetch_add(1, Ordering::Relaxed);
-        let suffix = request.request_id.unwrap_or_else(|| {
-            format!(
-                "{:016x}",
-                tokens::mix(settings.seed ^ tokens::mix(key ^ 0x1d))
-            )
-        });
+        let suffix = request.request_id.unwrap_or_else(|| format!("{:016x}", tokens::mix(settings.seed ^ tokens::mix(key ^ 0x1d))));
         let id = match settings.flavour {
             Flavour::Sglang => suffix,
             Flavour::Vllm | Flavour::Proxy => format!("chatcmpl-{suffix}"),
@@ -127,9 +113,7 @@ impl Server {
             socket: connection.socket(),
             done,
         };
-        self.commands
-            .send(Command::Start(Box::new(start)))
-            .map_err(|_| ReadError::Closed)?;
+        self.commands.send(Command::Start(Box::new(start))).map_err(|_| ReadError::Closed)?;
         loop {
             let may_read = connection.unread_bytes() < http::AHEAD_BYTES;
             tokio::select! {
@@ -176,9 +160,7 @@ impl Server {
             "/metrics" => {
                 let snapshot = self.ask(Command::Snapshot).await?;
                 match metrics::page(settings, &snapshot, self.started_s) {
-                    Some(page) => {
-                        Response::text(200, "text/plain; version=1.0.0; charset=utf-8", page)
-                    }
+                    Some(page) => Response::text(200, "text/plain; version=1.0.0; charset=utf-8", page),
                     None => not_found(),
                 }
             }
@@ -244,13 +226,9 @@ impl Server {
 
 /// Reads `since_ns=N`; without it, everything.
 fn since_ns(query: &str) -> Result<u64, String> {
-    let mut values = query
-        .split('&')
-        .filter_map(|pair| pair.strip_prefix("since_ns="));
+    let mut values = query.split('&').filter_map(|pair| pair.strip_prefix("since_ns="));
     match values.next() {
         None => Ok(0),
-        Some(text) => text.parse().map_err(|_| {
-            format!("since_ns={text} is not a number; give nanoseconds of CLOCK_MONOTONIC")
-        }),
+        Some(text) => text.parse().map_err(|_| format!("since_ns={text} is not a number; give nanoseconds of CLOCK_MONOTONIC")),
     }
 }

@@ -103,10 +103,7 @@ pub(crate) fn to_prompt(tokens: &[u64], block_tokens: u32) -> Prompt {
         }
         blocks.push(hash);
     }
-    Prompt {
-        tokens: u32::try_from(tokens.len()).unwrap_or(u32::MAX),
-        blocks,
-    }
+    Prompt { tokens: u32::try_from(tokens.len()).unwrap_or(u32::MAX), blocks }
 }
 
 #[cfg(test)]

@@ -121,38 +121,16 @@ impl Archive {
     }
 
     /// Requests that were read or got tokens at or after `since_ns`.
-    pub(crate) fn records<'a>(
-        &self,
-        now_ns: u64,
-        since_ns: u64,
-        running: impl Iterator<Item = &'a RequestTruth>,
-    ) -> Records {
-        let ended = self
-            .ended
-            .iter()
-            .filter(|r| r.touched_ns() >= since_ns)
-            .cloned();
-        Records {
-            now_ns,
-            forgotten: self.forgotten,
-            requests: ended.chain(running.map(|r| Arc::new(r.clone()))).collect(),
-        }
+    pub(crate) fn records<'a>(&self, now_ns: u64, since_ns: u64, running: impl Iterator<Item = &'a RequestTruth>) -> Records {
+        let ended = self.ended.iter().filter(|r| r.touched_ns() >= since_ns).cloned();
+        Records { now_ns, forgotten: self.forgotten, requests: ended.chain(running.map(|r| Arc::new(r.clone()))).collect() }
     }
 }
 
 impl From<Records> for Truth {
     fn from(records: Records) -> Self {
-        let requests = records
-            .requests
-            .iter()
-            .map(|r| r.as_ref().clone())
-            .collect();
-        let mut late: Vec<u64> = records
-            .requests
-            .iter()
-            .flat_map(|r| &r.late_ns)
-            .copied()
-            .collect();
+        let requests = records.requests.iter().map(|r| r.as_ref().clone()).collect();
+        let mut late: Vec<u64> = records.requests.iter().flat_map(|r| &r.late_ns).copied().collect();
         late.sort_unstable();
         // Nearest rank: the smallest value that at least this share does not exceed.
         let rank = |share: f64| {
@@ -162,13 +140,7 @@ impl From<Records> for Truth {
         Self {
             now_ns: records.now_ns,
             forgotten_requests: records.forgotten,
-            late_ns: Lateness {
-                count: late.len(),
-                p50: rank(0.5),
-                p90: rank(0.9),
-                p99: rank(0.99),
-                max: late.last().copied(),
-            },
+            late_ns: Lateness { count: late.len(), p50: rank(0.5), p90: rank(0.9), p99: rank(0.99), max: late.last().copied() },
             requests,
         }
     }
@@ -201,10 +173,7 @@ mod tests {
         archive.add(record(1, (1..=60).collect()));
         archive.add(record(2, (61..=100).collect()));
         let late = Truth::from(archive.records(5, 0, std::iter::empty())).late_ns;
-        assert_eq!(
-            (late.count, late.p50, late.p90, late.p99, late.max),
-            (100, Some(50), Some(90), Some(99), Some(100))
-        );
+        assert_eq!((late.count, late.p50, late.p90, late.p99, late.max), (100, Some(50), Some(90), Some(99), Some(100)));
     }
 
     #[test]

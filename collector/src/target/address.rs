@@ -41,18 +41,11 @@ impl Address {
         } else {
             // A bare IPv6 address needs brackets to stand before a port.
             let bare_v6 = host.parse::<std::net::Ipv6Addr>().is_ok();
-            let name = if bare_v6 {
-                format!("[{host}]")
-            } else {
-                host.to_owned()
-            };
+            let name = if bare_v6 { format!("[{host}]") } else { host.to_owned() };
             format!("http://{name}")
         };
         let shown = without_credentials(host);
-        let bad = |reason: String| TargetError::BadAddress {
-            host: shown.clone(),
-            reason,
-        };
+        let bad = |reason: String| TargetError::BadAddress { host: shown.clone(), reason };
         let mut url = Url::parse(&text).map_err(|e| bad(e.to_string()))?;
         let scheme = match url.scheme() {
             "http" => Scheme::Http,
@@ -64,10 +57,7 @@ impl Address {
         }
         let user = (!url.username().is_empty() || url.password().is_some()).then(|| {
             let decode = |s: &str| percent_decode(s);
-            (
-                decode(url.username()),
-                decode(url.password().unwrap_or_default()),
-            )
+            (decode(url.username()), decode(url.password().unwrap_or_default()))
         });
         // The parser drops a port that is the scheme's own, so the text is asked.
         let given_port = url.port().or_else(|| explicit_default_port(&text));
@@ -85,18 +75,8 @@ impl Address {
         let Some(host) = url.host_str().map(str::to_owned) else {
             return Err(bad("there is no host name in it".into()));
         };
-        let display = if is_url {
-            shown.trim_end_matches('/').to_owned()
-        } else {
-            format!("{host}:{port}")
-        };
-        let address = Self {
-            scheme,
-            host,
-            port,
-            base_path,
-            display,
-        };
+        let display = if is_url { shown.trim_end_matches('/').to_owned() } else { format!("{host}:{port}") };
+        let address = Self { scheme, host, port, base_path, display };
         Ok((address, user))
     }
 
@@ -146,12 +126,7 @@ impl Address {
             Scheme::Http => "http",
             Scheme::Https => "https",
         };
-        let Self {
-            host,
-            port,
-            base_path,
-            ..
-        } = self;
+        let Self { host, port, base_path, .. } = self;
         format!("{scheme}://{host}:{port}{base_path}{path}")
     }
 
@@ -160,10 +135,7 @@ impl Address {
     pub fn is_loopback(&self) -> bool {
         let name = self.host.trim_start_matches('[').trim_end_matches(']');
         let by_name = name == "localhost" || name.ends_with(".localhost");
-        by_name
-            || name
-                .parse::<std::net::IpAddr>()
-                .is_ok_and(|ip| ip.is_loopback() || ip.is_unspecified())
+        by_name || name.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback() || ip.is_unspecified())
     }
 }
 
@@ -223,48 +195,18 @@ mod tests {
     fn host_and_port_become_a_base_address() {
         // host, port, url of /x, display, Host header
         let table = [
-            (
-                "",
-                None,
-                "http://localhost:5000/x",
-                "localhost:5000",
-                "localhost:5000",
-            ),
+            ("", None, "http://localhost:5000/x", "localhost:5000", "localhost:5000"),
             ("gpu1", None, "http://gpu1:5000/x", "gpu1:5000", "gpu1:5000"),
-            (
-                "gpu1",
-                Some(8000),
-                "http://gpu1:8000/x",
-                "gpu1:8000",
-                "gpu1:8000",
-            ),
+            ("gpu1", Some(8000), "http://gpu1:8000/x", "gpu1:8000", "gpu1:8000"),
             ("gpu1:81", None, "http://gpu1:81/x", "gpu1:81", "gpu1:81"),
             ("::1", Some(9), "http://[::1]:9/x", "[::1]:9", "[::1]:9"),
             ("http://a", None, "http://a:80/x", "http://a", "a"),
             ("http://a/", Some(81), "http://a:81/x", "http://a", "a:81"),
             ("http://a:80", Some(81), "http://a:80/x", "http://a:80", "a"),
             ("https://a", None, "https://a:443/x", "https://a", "a"),
-            (
-                "https://a/api/",
-                None,
-                "https://a:443/api/x",
-                "https://a/api",
-                "a",
-            ),
-            (
-                "https://a/api/v1",
-                None,
-                "https://a:443/api/x",
-                "https://a/api/v1",
-                "a",
-            ),
-            (
-                "https://u:p@a:8/b",
-                None,
-                "https://a:8/b/x",
-                "https://a:8/b",
-                "a:8",
-            ),
+            ("https://a/api/", None, "https://a:443/api/x", "https://a/api", "a"),
+            ("https://a/api/v1", None, "https://a:443/api/x", "https://a/api/v1", "a"),
+            ("https://u:p@a:8/b", None, "https://a:8/b/x", "https://a:8/b", "a:8"),
         ];
         for (host, port, url, display, header) in table {
             let (a, _) = Address::parse(host, port).unwrap();
@@ -287,38 +229,16 @@ mod tests {
 
     #[test]
     fn addresses_that_are_none_are_refused() {
-        for host in [
-            "ftp://a",
-            "http://",
-            "http://a:99999",
-            "a b",
-            "http://a?x=1",
-        ] {
-            assert!(
-                matches!(
-                    Address::parse(host, None),
-                    Err(TargetError::BadAddress { .. })
-                ),
-                "{host}"
-            );
+        for host in ["ftp://a", "http://", "http://a:99999", "a b", "http://a?x=1"] {
+            assert!(matches!(Address::parse(host, None), Err(TargetError::BadAddress { .. })), "{host}");
         }
     }
 
     #[test]
     fn loopback_is_known() {
-        for (host, want) in [
-            ("localhost", true),
-            ("127.3.0.1", true),
-            ("::1", true),
-            ("0.0.0.0", true),
-            ("10.0.0.1", false),
-            ("h", false),
-        ] {
-            assert_eq!(
-                Address::parse(host, None).unwrap().0.is_loopback(),
-                want,
-                "{host}"
-            );
+        for (host, want) in [("localhost", true), ("127.3.0.1", true), ("::1", true), ("0.0.0.0", true), ("10.0.0.1", false), ("h", false)]
+        {
+            assert_eq!(Address::parse(host, None).unwrap().0.is_loopback(), want, "{host}");
         }
     }
 }

@@ -19,20 +19,14 @@ impl Credentials {
     /// A key as `Bearer`; `source` says where it was given, e.g. `--api-key`.
     #[must_use]
     pub fn bearer(key: &str, source: &'static str) -> Self {
-        Self {
-            header: Some(format!("Bearer {key}")),
-            source: Some(source),
-        }
+        Self { header: Some(format!("Bearer {key}")), source: Some(source) }
     }
 
     /// User and password of a URL.
     #[must_use]
     pub fn basic(user: &str, password: &str) -> Self {
         let encoded = STANDARD.encode(format!("{user}:{password}"));
-        Self {
-            header: Some(format!("Basic {encoded}")),
-            source: Some("--host"),
-        }
+        Self { header: Some(format!("Basic {encoded}")), source: Some("--host") }
     }
 
     /// The option, else `TOKSCOPE_API_KEY`, else `VLLM_API_KEY`, as `env` tells; empty ones count

@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use super::http::{self, Answer};
 use super::{
-    ASK_LIMIT, Address, Credentials, Engine, Limit, METRICS_PROBE_LIMIT, MetricsAccess, Target,
-    TargetError, TargetOptions, Tokenize, llama_cpp, proxy, sglang, vllm,
+    ASK_LIMIT, Address, Credentials, Engine, Limit, METRICS_PROBE_LIMIT, MetricsAccess, Target, TargetError, TargetOptions, Tokenize,
+    llama_cpp, proxy, sglang, vllm,
 };
 use crate::scrape::engines::has_metrics_of;
 
@@ -42,23 +42,12 @@ pub(super) struct Found {
 
 impl Found {
     pub(super) fn new(engine: Engine, source: &str) -> Self {
-        Self {
-            engine,
-            source: source.to_owned(),
-            version: None,
-            limits: Vec::new(),
-            warnings: Vec::new(),
-            startup_lines: Vec::new(),
-        }
+        Self { engine, source: source.to_owned(), version: None, limits: Vec::new(), warnings: Vec::new(), startup_lines: Vec::new() }
     }
 
     pub(super) fn limit(&mut self, name: &'static str, value: u64, source: &str) {
         let source = source.to_owned();
-        self.limits.push(Limit {
-            name,
-            value,
-            source,
-        });
+        self.limits.push(Limit { name, value, source });
     }
 }
 
@@ -81,19 +70,8 @@ pub(super) async fn detect(options: &TargetOptions) -> Result<Target, TargetErro
     };
     let metrics_url = address.url("/metrics");
     let probe = http::get(&client, &metrics_url, METRICS_PROBE_LIMIT);
-    let (server_info, version, props, metrics) = tokio::join!(
-        ask("/get_server_info"),
-        ask("/version"),
-        ask("/props"),
-        probe
-    );
-    let answers = Answers {
-        models: models_json,
-        server_info,
-        version,
-        props,
-        metrics: read_metrics(metrics),
-    };
+    let (server_info, version, props, metrics) = tokio::join!(ask("/get_server_info"), ask("/version"), ask("/props"), probe);
+    let answers = Answers { models: models_json, server_info, version, props, metrics: read_metrics(metrics) };
     let mut found = sglang::recognise(&answers, options)
         .or_else(|| vllm::recognise(&answers, options))
         .or_else(|| llama_cpp::recognise(&answers))
@@ -102,9 +80,7 @@ pub(super) async fn detect(options: &TargetOptions) -> Result<Target, TargetErro
 
     let metrics = metrics_access(found.engine, &answers);
     if let MetricsAccess::Unavailable { reason } = &metrics {
-        found
-            .warnings
-            .push(format!("server metrics are not available: {reason}"));
+        found.warnings.push(format!("server metrics are not available: {reason}"));
     }
     let tokenize = match found.engine {
         // Both know the route; whether it works is found out by using it.
@@ -137,18 +113,11 @@ fn read_models(answer: &Answer, url: &str) -> Result<(Value, Vec<String>), Targe
         status @ (401 | 403) => return Err(TargetError::Unauthorized { url: url(), status }),
         300..=399 => {
             let location = answer.location.clone();
-            return Err(TargetError::Redirect {
-                url: url(),
-                location: location.unwrap_or_else(|| "an address it does not name".into()),
-            });
+            return Err(TargetError::Redirect { url: url(), location: location.unwrap_or_else(|| "an address it does not name".into()) });
         }
         status => {
             let detail = excerpt(answer);
-            return Err(TargetError::Status {
-                url: url(),
-                status,
-                detail,
-            });
+            return Err(TargetError::Status { url: url(), status, detail });
         }
     }
     if answer.looks_like_html() {
@@ -159,10 +128,7 @@ fn read_models(answer: &Answer, url: &str) -> Result<(Value, Vec<String>), Targe
     let Some(list) = json["data"].as_array() else {
         return Err(not_json("it has no list named data".into()));
     };
-    let ids: Vec<String> = list
-        .iter()
-        .filter_map(|m| m["id"].as_str().map(str::to_owned))
-        .collect();
+    let ids: Vec<String> = list.iter().filter_map(|m| m["id"].as_str().map(str::to_owned)).collect();
     if ids.is_empty() {
         return Err(TargetError::NoModels { url: url() });
     }
@@ -177,11 +143,7 @@ fn excerpt(answer: &Answer) -> String {
     let text = answer.text();
     let words: Vec<&str> = text.split_whitespace().collect();
     let short: String = words.join(" ").chars().take(120).collect();
-    if short.is_empty() {
-        short
-    } else {
-        format!(" ({short})")
-    }
+    if short.is_empty() { short } else { format!(" ({short})") }
 }
 
 fn choose_model(wanted: Option<&str>, models: &[String]) -> Result<String, TargetError> {
@@ -192,10 +154,7 @@ fn choose_model(wanted: Option<&str>, models: &[String]) -> Result<String, Targe
         return Ok(wanted.to_owned());
     }
     let available: Vec<String> = models.iter().take(8).map(|m| format!("'{m}'")).collect();
-    Err(TargetError::UnknownModel {
-        model: wanted.to_owned(),
-        available: available.join(", "),
-    })
+    Err(TargetError::UnknownModel { model: wanted.to_owned(), available: available.join(", ") })
 }
 
 fn read_metrics(answer: Result<Answer, TargetError>) -> Result<String, String> {
@@ -206,9 +165,7 @@ fn read_metrics(answer: Result<Answer, TargetError>) -> Result<String, String> {
         }),
         Ok(a) if a.looks_like_html() => Err("/metrics answers with a web page".to_owned()),
         Ok(a) => Ok(a.text().into_owned()),
-        Err(TargetError::NoAnswer { seconds, .. }) => {
-            Err(format!("/metrics did not answer within {seconds} s"))
-        }
+        Err(TargetError::NoAnswer { seconds, .. }) => Err(format!("/metrics did not answer within {seconds} s")),
         Err(e) => Err(format!("/metrics can't be read: {e}")),
     }
 }
@@ -216,9 +173,7 @@ fn read_metrics(answer: Result<Answer, TargetError>) -> Result<String, String> {
 fn metrics_access(engine: Engine, answers: &Answers) -> MetricsAccess {
     let reason = match (&answers.metrics, engine) {
         (Err(reason), _) => reason.clone(),
-        (Ok(_), Engine::OpenaiProxy) => {
-            "/metrics has no metrics of vLLM, SGLang or llama.cpp".to_owned()
-        }
+        (Ok(_), Engine::OpenaiProxy) => "/metrics has no metrics of vLLM, SGLang or llama.cpp".to_owned(),
         (Ok(_), _) if answers.metrics_of(engine).is_some() => return MetricsAccess::Available,
         (Ok(_), engine) => format!("/metrics has no metrics of {}", engine.name()),
     };
@@ -241,9 +196,7 @@ fn common_limits(found: &mut Found, answers: &Answers, model: &str, options: &Ta
     }
     if let Some(budget) = options.kv_budget_tokens.filter(|n| *n > 0) {
         found.limits.retain(|l| l.name != "kv_budget_tokens");
-        found
-            .startup_lines
-            .retain(|l| !l.starts_with("KV cache budget"));
+        found.startup_lines.retain(|l| !l.starts_with("KV cache budget"));
         found.limit("kv_budget_tokens", budget, "--kv-budget");
         let tokens = thousands(budget);
         let line = format!("KV cache budget manual: {tokens} tokens");

@@ -4,9 +4,7 @@
 #[derive(Debug, thiserror::Error)]
 pub enum TargetError {
     /// `--host` and `--port` give no address.
-    #[error(
-        "--host '{host}' is not an address ({reason}); give a host name, host:port or a http(s) URL"
-    )]
+    #[error("--host '{host}' is not an address ({reason}); give a host name, host:port or a http(s) URL")]
     BadAddress {
         /// As given, without credentials.
         host: String,
@@ -28,9 +26,7 @@ pub enum TargetError {
         reason: String,
     },
     /// No answer in time.
-    #[error(
-        "{url} did not answer within {seconds} s; check --host and --port, or wait until the server has loaded"
-    )]
+    #[error("{url} did not answer within {seconds} s; check --host and --port, or wait until the server has loaded")]
     NoAnswer {
         /// Asked.
         url: String,
@@ -38,9 +34,7 @@ pub enum TargetError {
         seconds: u64,
     },
     /// Something is there, but no HTTP comes back.
-    #[error(
-        "what listens at {url} does not speak HTTP ({reason}); check --port, and http against https"
-    )]
+    #[error("what listens at {url} does not speak HTTP ({reason}); check --port, and http against https")]
     NotHttp {
         /// Asked.
         url: String,
@@ -48,9 +42,7 @@ pub enum TargetError {
         reason: String,
     },
     /// It wants a key, or another one.
-    #[error(
-        "{url} refuses the key with HTTP {status}; set --api-key or TOKSCOPE_API_KEY to one it accepts"
-    )]
+    #[error("{url} refuses the key with HTTP {status}; set --api-key or TOKSCOPE_API_KEY to one it accepts")]
     Unauthorized {
         /// Asked.
         url: String,
@@ -58,9 +50,7 @@ pub enum TargetError {
         status: u16,
     },
     /// It answers with an error.
-    #[error(
-        "{url} answers with HTTP {status}{detail}; check --host and --port: an OpenAI-compatible server lists its models there"
-    )]
+    #[error("{url} answers with HTTP {status}{detail}; check --host and --port: an OpenAI-compatible server lists its models there")]
     Status {
         /// Asked.
         url: String,
@@ -78,17 +68,13 @@ pub enum TargetError {
         location: String,
     },
     /// A web page.
-    #[error(
-        "{url} answers with a web page instead of JSON; --host and --port point to a web server, not to an inference server"
-    )]
+    #[error("{url} answers with a web page instead of JSON; --host and --port point to a web server, not to an inference server")]
     Html {
         /// Asked.
         url: String,
     },
     /// Something else.
-    #[error(
-        "{url} answers with something that is not a list of models ({reason}); check --host and --port"
-    )]
+    #[error("{url} answers with something that is not a list of models ({reason}); check --host and --port")]
     NotJson {
         /// Asked.
         url: String,
@@ -110,9 +96,7 @@ pub enum TargetError {
         available: String,
     },
     /// The HTTP client itself can't be made.
-    #[error(
-        "the HTTP client can't be set up ({reason}); an API key must be plain ASCII without line ends"
-    )]
+    #[error("the HTTP client can't be set up ({reason}); an API key must be plain ASCII without line ends")]
     Client {
         /// What is wrong.
         reason: String,

@@ -46,15 +46,10 @@ impl Answer {
 }
 
 /// A client for everything but the load.
-pub(super) fn client(
-    address: &Address,
-    credentials: &Credentials,
-) -> Result<reqwest::Client, TargetError> {
+pub(super) fn client(address: &Address, credentials: &Credentials) -> Result<reqwest::Client, TargetError> {
     let mut headers = HeaderMap::new();
     if let Some(value) = credentials.header() {
-        let mut value = HeaderValue::from_str(value).map_err(|e| TargetError::Client {
-            reason: e.to_string(),
-        })?;
+        let mut value = HeaderValue::from_str(value).map_err(|e| TargetError::Client { reason: e.to_string() })?;
         value.set_sensitive(true);
         headers.insert(AUTHORIZATION, value);
     }
@@ -66,17 +61,11 @@ pub(super) fn client(
     if address.is_loopback() {
         builder = builder.no_proxy();
     }
-    builder.build().map_err(|e| TargetError::Client {
-        reason: e.to_string(),
-    })
+    builder.build().map_err(|e| TargetError::Client { reason: e.to_string() })
 }
 
 /// One GET.
-pub(super) async fn get(
-    client: &reqwest::Client,
-    url: &str,
-    limit: Duration,
-) -> Result<Answer, TargetError> {
+pub(super) async fn get(client: &reqwest::Client, url: &str, limit: Duration) -> Result<Answer, TargetError> {
     let wrap = |e: reqwest::Error| explain(&e, url, limit);
     let mut response = client.get(url).timeout(limit).send().await.map_err(wrap)?;
     let header = |name| {
@@ -91,10 +80,7 @@ pub(super) async fn get(
     };
     while let Some(chunk) = response.chunk().await.map_err(wrap)? {
         if answer.body.len() + chunk.len() > MAX_BODY {
-            return Err(TargetError::NotJson {
-                url: url.to_owned(),
-                reason: format!("more than {} MB", MAX_BODY >> 20),
-            });
+            return Err(TargetError::NotJson { url: url.to_owned(), reason: format!("more than {} MB", MAX_BODY >> 20) });
         }
         answer.body.extend_from_slice(&chunk);
     }

@@ -5,10 +5,6 @@ use super::Engine;
 use super::detect::{Answers, Found};
 
 pub(super) fn fallback(answers: &Answers) -> Found {
-    let source = if answers.version.is_some() {
-        "/v1/models; it has /version, but no sign of vLLM"
-    } else {
-        "/v1/models only"
-    };
+    let source = if answers.version.is_some() { "/v1/models; it has /version, but no sign of vLLM" } else { "/v1/models only" };
     Found::new(Engine::OpenaiProxy, source)
 }

@@ -11,16 +11,10 @@ pub(super) fn recognise(answers: &Answers, options: &TargetOptions) -> Option<Fo
         return Some(Found::new(Engine::Sglang, "/metrics"));
     };
     let mut found = Found::new(Engine::Sglang, "/get_server_info");
-    found.version = field(info, "version")
-        .and_then(Value::as_str)
-        .map(str::to_owned);
+    found.version = field(info, "version").and_then(Value::as_str).map(str::to_owned);
     let number = |key| field(info, key).and_then(Value::as_u64).filter(|n| *n > 0);
     if let Some(n) = number("max_running_requests") {
-        found.limit(
-            "max_running_requests",
-            n,
-            "/get_server_info max_running_requests",
-        );
+        found.limit("max_running_requests", n, "/get_server_info max_running_requests");
     }
     if let Some(n) = number("context_length") {
         found.limit("max_model_len", n, "/get_server_info context_length");
@@ -35,10 +29,7 @@ pub(super) fn recognise(answers: &Answers, options: &TargetOptions) -> Option<Fo
                 format!("KV cache budget: {shown} tokens (SGLang reported {local} x DCP {dcp})"),
             )
         } else {
-            (
-                "/get_server_info max_total_num_tokens".to_owned(),
-                format!("KV cache budget: {shown} tokens"),
-            )
+            ("/get_server_info max_total_num_tokens".to_owned(), format!("KV cache budget: {shown} tokens"))
         };
         found.limit("kv_budget_tokens", total, &source);
         found.startup_lines.push(line);

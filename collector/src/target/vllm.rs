@@ -40,11 +40,7 @@ fn kv_budget(text: &str, answers: &Answers, options: &TargetOptions, found: &mut
         found.limit("max_running_requests", n, "/metrics max_num_seqs");
     }
     if let Some(total) = info.size_tokens {
-        found.limit(
-            "kv_budget_tokens",
-            total,
-            "/metrics vllm:cache_config_info kv_cache_size_tokens",
-        );
+        found.limit("kv_budget_tokens", total, "/metrics vllm:cache_config_info kv_cache_size_tokens");
         let shown = thousands(total);
         let line = format!("KV cache budget from vLLM metrics: {shown} tokens");
         found.startup_lines.push(line);
@@ -55,9 +51,7 @@ fn kv_budget(text: &str, answers: &Answers, options: &TargetOptions, found: &mut
     };
     let local = blocks.saturating_mul(block_size);
     let by_option = options.dcp_size.filter(|n| *n > 0);
-    let factor = by_option
-        .map(|n| (u64::from(n), "argument".to_owned()))
-        .or(info.context_parallel);
+    let factor = by_option.map(|n| (u64::from(n), "argument".to_owned())).or(info.context_parallel);
     let model_len = answers.models["data"][0]["max_model_len"].as_u64();
     let (factor, factor_source) = match factor {
         Some(known) => known,
@@ -75,9 +69,7 @@ fn kv_budget(text: &str, answers: &Answers, options: &TargetOptions, found: &mut
     let shown = thousands(total);
     let (source, line) = if factor > 1 {
         (
-            format!(
-                "/metrics vllm:cache_config_info num_gpu_blocks x block_size x CP {factor} ({factor_source})"
-            ),
+            format!("/metrics vllm:cache_config_info num_gpu_blocks x block_size x CP {factor} ({factor_source})"),
             format!(
                 "KV cache budget from vLLM metrics: {shown} tokens ({blocks} blocks x {block_size}; local {} × CP {factor}; CP source: {factor_source})",
                 thousands(local)
@@ -86,9 +78,7 @@ fn kv_budget(text: &str, answers: &Answers, options: &TargetOptions, found: &mut
     } else {
         (
             "/metrics vllm:cache_config_info num_gpu_blocks x block_size".to_owned(),
-            format!(
-                "KV cache budget from vLLM metrics: {shown} tokens ({blocks} blocks x {block_size})"
-            ),
+            format!("KV cache budget from vLLM metrics: {shown} tokens ({blocks} blocks x {block_size})"),
         )
     };
     found.limit("kv_budget_tokens", total, &source);
@@ -100,12 +90,7 @@ fn read_info(text: &str) -> Info {
     let mut info = Info::default();
     let mut by_rank: [Option<(u64, String)>; 2] = [None, None];
     parse(text, |s| {
-        let is_info = [
-            "vllm:cache_config_info",
-            "vllm:parallel_config_info",
-            "vllm:vllm_config_info",
-        ]
-        .contains(&s.name);
+        let is_info = ["vllm:cache_config_info", "vllm:parallel_config_info", "vllm:vllm_config_info"].contains(&s.name);
         if !is_info {
             return;
         }
@@ -171,10 +156,7 @@ mod tests {
 
     fn budget(metrics: &str, options: &TargetOptions) -> Option<(u64, String)> {
         let found = recognise(&answers(metrics, 4096), options).unwrap();
-        let l = found
-            .limits
-            .into_iter()
-            .find(|l| l.name == "kv_budget_tokens")?;
+        let l = found.limits.into_iter().find(|l| l.name == "kv_budget_tokens")?;
         Some((l.value, l.source))
     }
 
@@ -183,10 +165,7 @@ mod tests {
         let metrics = "vllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"1000\"} 1\n";
         let none = TargetOptions::default();
         assert_eq!(budget(metrics, &none).unwrap().0, 16_000);
-        let dcp = TargetOptions {
-            dcp_size: Some(2),
-            ..TargetOptions::default()
-        };
+        let dcp = TargetOptions { dcp_size: Some(2), ..TargetOptions::default() };
         let (tokens, source) = budget(metrics, &dcp).unwrap();
         assert_eq!(tokens, 32_000);
         assert!(source.contains("argument"), "{source}");

@@ -18,9 +18,7 @@ use tokscope_collector::target::{Target, TargetOptions};
 use crate::server::{DONE, Do, STREAM_HEAD, Server, event, finish, send, whole};
 
 fn metrics(running: usize) -> Vec<u8> {
-    let text = format!(
-        "vllm:num_requests_running {running}\nvllm:num_requests_waiting 0\nvllm:generation_tokens_total 5\n"
-    );
+    let text = format!("vllm:num_requests_running {running}\nvllm:num_requests_waiting 0\nvllm:generation_tokens_total 5\n");
     whole("200 OK", "text/plain", &text)
 }
 
@@ -36,12 +34,7 @@ fn stream(n: u32) -> Vec<Do> {
 /// Measures a cell of two streams; the texts of its events.
 async fn measure(server: &Server) -> (CellMeasurement, Vec<String>) {
     let clock = Clock::start();
-    let target = Target::detect(&TargetOptions {
-        host: format!("http://{}", server.addr),
-        ..TargetOptions::default()
-    })
-    .await
-    .unwrap();
+    let target = Target::detect(&TargetOptions { host: format!("http://{}", server.addr), ..TargetOptions::default() }).await.unwrap();
     let endpoint = Endpoint::resolve(&target.address, Duration::from_secs(5)).await;
     let endpoint = Arc::new(endpoint.unwrap());
     let prompts = calibrate(&target, &[0], 1).await;
@@ -56,18 +49,8 @@ async fn measure(server: &Server) -> (CellMeasurement, Vec<String>) {
         scraper: scraper.as_ref(),
         events: &Events::new(clock, to),
     };
-    let cell = PlannedCell {
-        context_tokens: 0,
-        concurrency: 2,
-        max_tokens: 4096,
-        clamped_from: None,
-    };
-    let options = CellOptions {
-        duration_us: 1_500_000,
-        stable_us: 300_000,
-        warmup_timeout_us: Some(8_000_000),
-        ..CellOptions::default()
-    };
+    let cell = PlannedCell { context_tokens: 0, concurrency: 2, max_tokens: 4096, clamped_from: None };
+    let options = CellOptions { duration_us: 1_500_000, stable_us: 300_000, warmup_timeout_us: Some(8_000_000), ..CellOptions::default() };
     let m = bench.measure(0, cell, &options, &Stop::never()).await;
     let mut texts = Vec::new();
     while let Ok(s) = heard.try_recv() {
@@ -108,27 +91,16 @@ async fn a_stream_that_breaks_in_the_window_leaves_no_number_but_a_reason() {
     assert_eq!(m.aggregate_tps(), None);
     assert_eq!(m.failure_phase, Some(FailurePhase::Measurement));
     let reason = m.failure.as_deref().unwrap();
-    assert_eq!(
-        reason,
-        "truncated: the connection closed before the stream ended"
-    );
+    assert_eq!(reason, "truncated: the connection closed before the stream ended");
     assert_eq!(m.failed_streams(), 1);
-    assert_eq!(
-        m.window.unwrap().seconds(),
-        1.5,
-        "the window keeps its edges"
-    );
+    assert_eq!(m.window.unwrap().seconds(), 1.5, "the window keeps its edges");
     assert!(m.tokens.unwrap().tokens > 80, "what came is kept");
     assert_eq!(texts.last().unwrap(), &format!("ERROR C=2 ctx=0: {reason}"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn streams_that_all_die_end_the_cell_at_once() {
-    let server = server(
-        |_| stream(100),
-        |_| vec![send(whole("404 No", "text/plain", ""))],
-    )
-    .await;
+    let server = server(|_| stream(100), |_| vec![send(whole("404 No", "text/plain", ""))]).await;
     let (m, _) = measure(&server).await;
     assert!(m.window.unwrap().seconds() < 1.5);
     assert!(m.failure.is_some() && m.aggregate_tps().is_none());
@@ -136,13 +108,7 @@ async fn streams_that_all_die_end_the_cell_at_once() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_refuses_every_request_fails_in_the_warm_up() {
-    let refuse = |_| {
-        vec![send(whole(
-            "400 Bad Request",
-            "application/json",
-            "{\"error\":\"no\"}",
-        ))]
-    };
+    let refuse = |_| vec![send(whole("400 Bad Request", "application/json", "{\"error\":\"no\"}"))];
     let server = server(refuse, |_| vec![send(whole("404 No", "text/plain", ""))]).await;
     let (m, _) = measure(&server).await;
     assert_eq!(m.window, None);
@@ -167,15 +133,10 @@ async fn a_server_that_still_works_on_something_is_waited_for() {
     let (m, texts) = measure(&server).await;
     assert_eq!(m.idle.idle, Some(true));
     assert!(m.idle.waited_us > 0);
-    assert_eq!(
-        texts[0],
-        "waiting for scheduler drain before C=2 ctx=0: running=1 queue=0"
-    );
+    assert_eq!(texts[0], "waiting for scheduler drain before C=2 ctx=0: running=1 queue=0");
     assert_eq!(texts[1], "scheduler drained before C=2 ctx=0");
     assert_eq!(texts[2], "cell start C=2 ctx=0");
-    assert!(
-        texts[3].starts_with("ready C=2 ctx=0 running_reqs=2/2, queue_reqs=0, active_streams=2/2")
-    );
+    assert!(texts[3].starts_with("ready C=2 ctx=0 running_reqs=2/2, queue_reqs=0, active_streams=2/2"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -183,10 +144,7 @@ async fn slow_and_failing_metrics_change_neither_the_window_nor_the_count() {
     // Idle at first, then slow, and every third one fails.
     let scrape = |n: usize| match n {
         0..2 => vec![send(metrics(0))],
-        n if n % 3 == 0 => vec![
-            Do::Sleep(700),
-            send(whole("502 Bad Gateway", "text/html", "<p>")),
-        ],
+        n if n % 3 == 0 => vec![Do::Sleep(700), send(whole("502 Bad Gateway", "text/html", "<p>"))],
         _ => vec![Do::Sleep(700), send(metrics(2))],
     };
     let server = server(|_| stream(2000), scrape).await;

@@ -33,10 +33,7 @@ pub(crate) struct Server {
 impl Server {
     /// `answer` gets the request line (`GET /x HTTP/1.1`) and the request's number from 0. After
     /// its steps the connection waits for another request if `keep`, else it closes.
-    pub(crate) async fn start(
-        keep: bool,
-        answer: impl Fn(&str, usize) -> Vec<Do> + Send + Sync + 'static,
-    ) -> Self {
+    pub(crate) async fn start(keep: bool, answer: impl Fn(&str, usize) -> Vec<Do> + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
         let connections = Arc::new(AtomicUsize::new(0));
@@ -71,11 +68,7 @@ impl Server {
                 });
             }
         });
-        Self {
-            addr,
-            connections,
-            requests,
-        }
+        Self { addr, connections, requests }
     }
 }
 
@@ -86,16 +79,8 @@ async fn read_request(socket: &mut TcpStream) -> Option<String> {
     loop {
         if let Some(end) = bytes.windows(4).position(|w| w == b"\r\n\r\n") {
             let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
-            let length = head
-                .lines()
-                .find_map(|l| {
-                    l.to_ascii_lowercase()
-                        .strip_prefix("content-length:")?
-                        .trim()
-                        .parse()
-                        .ok()
-                })
-                .unwrap_or(0);
+            let length =
+                head.lines().find_map(|l| l.to_ascii_lowercase().strip_prefix("content-length:")?.trim().parse().ok()).unwrap_or(0);
             if bytes.len() >= end + 4 + length {
                 return Some(head.lines().next().unwrap_or_default().to_owned());
             }
@@ -114,8 +99,7 @@ pub(crate) fn whole(status: &str, content_type: &str, body: &str) -> Vec<u8> {
     format!("HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {length}\r\n\r\n{body}").into_bytes()
 }
 
-pub(crate) const STREAM_HEAD: &str =
-    "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
+pub(crate) const STREAM_HEAD: &str = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
 
 /// Text as one HTTP chunk.
 pub(crate) fn chunk(text: &str) -> String {
@@ -124,12 +108,8 @@ pub(crate) fn chunk(text: &str) -> String {
 
 /// An event with content and, where told, usage.
 pub(crate) fn event(content: &str, usage: Option<u32>) -> String {
-    let usage = usage.map_or_else(String::new, |n| {
-        format!(",\"usage\":{{\"prompt_tokens\":5,\"completion_tokens\":{n}}}")
-    });
-    chunk(&format!(
-        "data: {{\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"{content}\"}}}}]{usage}}}\n\n"
-    ))
+    let usage = usage.map_or_else(String::new, |n| format!(",\"usage\":{{\"prompt_tokens\":5,\"completion_tokens\":{n}}}"));
+    chunk(&format!("data: {{\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"{content}\"}}}}]{usage}}}\n\n"))
 }
 
 pub(crate) fn finish() -> String {

@@ -14,10 +14,7 @@ use crate::server::{Server, send};
 use crate::streams::run_streams;
 
 fn fixture(name: &str) -> Vec<u8> {
-    let path = format!(
-        "{}/tests/fixtures/transcripts/{name}.response.http",
-        env!("CARGO_MANIFEST_DIR")
-    );
+    let path = format!("{}/tests/fixtures/transcripts/{name}.response.http", env!("CARGO_MANIFEST_DIR"));
     std::fs::read(path).unwrap()
 }
 
@@ -62,13 +59,8 @@ fn read<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Read {
         out.usage.completion_tokens = usage.completion_tokens.or(out.usage.completion_tokens);
         out.usage.prompt_tokens = usage.prompt_tokens.or(out.usage.prompt_tokens);
         out.usage.cached_tokens = usage.cached_tokens.or(out.usage.cached_tokens);
-        out.finish = chunk
-            .finish_reason
-            .map(std::borrow::Cow::into_owned)
-            .or(out.finish.take());
-        record
-            .arrivals
-            .push(Arrival::new(t_us, 0, chunk.kinds, usage.completion_tokens));
+        out.finish = chunk.finish_reason.map(std::borrow::Cow::into_owned).or(out.finish.take());
+        record.arrivals.push(Arrival::new(t_us, 0, chunk.kinds, usage.completion_tokens));
     };
     for piece in pieces {
         let mut rest = piece;
@@ -87,83 +79,25 @@ fn read<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Read {
 }
 
 /// name, events, chunks with text, completion tokens, cached tokens, finish reason
-type Expected = (
-    &'static str,
-    usize,
-    usize,
-    Option<u32>,
-    Option<u32>,
-    &'static str,
-);
+type Expected = (&'static str, usize, usize, Option<u32>, Option<u32>, &'static str);
 
 const STREAMS: [Expected; 10] = [
-    (
-        "vllm/stream-continuous-usage",
-        15,
-        11,
-        Some(12),
-        None,
-        "length",
-    ),
+    ("vllm/stream-continuous-usage", 15, 11, Some(12), None, "length"),
     ("vllm/stream-usage-at-end", 15, 11, Some(12), None, "length"),
     ("vllm/stream-no-usage", 14, 11, None, None, "length"),
-    (
-        "vllm/stream-usage-max-tokens-1",
-        4,
-        1,
-        Some(1),
-        None,
-        "length",
-    ),
-    (
-        "vllm/stream-usage-long",
-        194,
-        184,
-        Some(200),
-        None,
-        "length",
-    ),
-    (
-        "vllm-spec-ngram/stream-continuous-usage",
-        13,
-        10,
-        Some(12),
-        Some(0),
-        "length",
-    ),
-    (
-        "litellm/stream-continuous-usage",
-        15,
-        11,
-        Some(12),
-        Some(0),
-        "length",
-    ),
-    (
-        "litellm/stream-usage-long",
-        103,
-        99,
-        Some(104),
-        Some(0),
-        "stop",
-    ),
-    (
-        "llama-server/stream-continuous-usage",
-        16,
-        12,
-        Some(12),
-        Some(0),
-        "length",
-    ),
+    ("vllm/stream-usage-max-tokens-1", 4, 1, Some(1), None, "length"),
+    ("vllm/stream-usage-long", 194, 184, Some(200), None, "length"),
+    ("vllm-spec-ngram/stream-continuous-usage", 13, 10, Some(12), Some(0), "length"),
+    ("litellm/stream-continuous-usage", 15, 11, Some(12), Some(0), "length"),
+    ("litellm/stream-usage-long", 103, 99, Some(104), Some(0), "stop"),
+    ("llama-server/stream-continuous-usage", 16, 12, Some(12), Some(0), "length"),
     ("llama-server/stream-no-usage", 15, 12, None, None, "length"),
 ];
 
 fn source_of(name: &str) -> TokenSource {
     match name {
         "vllm/stream-no-usage" | "llama-server/stream-no-usage" => TokenSource::ChunksFallback,
-        n if n.starts_with("litellm") || n.starts_with("llama") || n.ends_with("at-end") => {
-            TokenSource::FinalUsageSpread
-        }
+        n if n.starts_with("litellm") || n.starts_with("llama") || n.ends_with("at-end") => TokenSource::FinalUsageSpread,
         _ => TokenSource::ContinuousUsage,
     }
 }
@@ -177,11 +111,7 @@ fn recordings_say_the_same_split_after_every_byte() {
         let want = Read {
             events,
             chunks,
-            usage: Usage {
-                completion_tokens: tokens,
-                prompt_tokens: tokens.map(|_| 13),
-                cached_tokens: cached,
-            },
+            usage: Usage { completion_tokens: tokens, prompt_tokens: tokens.map(|_| 13), cached_tokens: cached },
             finish: Some(finish.to_owned()),
             done: true,
             bad: 0,
@@ -232,12 +162,7 @@ async fn recordings_replayed_over_a_socket_are_measured_right() {
         let server = Server::start(false, move |_, _| vec![send(&bytes)]).await;
         let (records, _) = run_streams(server.addr, 1, Some(1)).await;
         let request = &records[0].requests[0];
-        assert_eq!(
-            request.outcome,
-            Outcome::Finished,
-            "{name}: {:?}",
-            request.error
-        );
+        assert_eq!(request.outcome, Outcome::Finished, "{name}: {:?}", request.error);
         assert_eq!(request.chunks as usize, chunks, "{name}");
         assert_eq!(request.usage_tokens, tokens, "{name}");
         assert_eq!(request.cached_tokens, cached, "{name}");
@@ -255,10 +180,7 @@ async fn recorded_refusals_are_http_errors_with_the_servers_words() {
     assert_eq!(request.outcome, Outcome::Http);
     assert_eq!(request.http_status, Some(400));
     let words = request.error.as_deref().unwrap();
-    assert!(
-        words.starts_with("HTTP 400: ") && words.contains("maximum context length"),
-        "{words}"
-    );
+    assert!(words.starts_with("HTTP 400: ") && words.contains("maximum context length"), "{words}");
 }
 
 #[test]
@@ -277,10 +199,7 @@ fn recorded_metrics_are_read_to_the_last_line() {
         assert!(samples.len() > 10, "{name}");
         assert!(engines::has_metrics_of(engine, body));
         let (values, _) = engines::values(engine, body);
-        assert!(
-            values.running.is_some() && values.waiting.is_some(),
-            "{name}"
-        );
+        assert!(values.running.is_some() && values.waiting.is_some(), "{name}");
         if engine == Engine::Vllm {
             assert!(values.kv_usage.is_some() && values.generation_tokens.is_some());
         }
@@ -295,11 +214,7 @@ fn all_recordings_of_the_corpus_are_read() {
         return;
     };
     let root = std::path::Path::new(&corpus).join("transcripts");
-    let root = if root.is_dir() {
-        root
-    } else {
-        std::path::Path::new(&corpus).join("../transcripts")
-    };
+    let root = if root.is_dir() { root } else { std::path::Path::new(&corpus).join("../transcripts") };
     let mut folders = vec![root];
     let (mut metrics, mut streams) = (0, 0);
     while let Some(folder) = folders.pop() {
@@ -330,8 +245,5 @@ fn all_recordings_of_the_corpus_are_read() {
             }
         }
     }
-    assert!(
-        metrics > 5 && streams > 30,
-        "{metrics} metrics, {streams} streams"
-    );
+    assert!(metrics > 5 && streams > 30, "{metrics} metrics, {streams} streams");
 }

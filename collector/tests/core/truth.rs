@@ -31,19 +31,11 @@ impl Lab {
     async fn new(settings: Settings, contexts: &[u32]) -> Self {
         let simulator = simulator::start(settings, "127.0.0.1:0".parse().unwrap()).unwrap();
         let clock = Clock::start();
-        let target = Target::detect(&TargetOptions {
-            host: simulator.url(),
-            ..TargetOptions::default()
-        })
-        .await
-        .unwrap();
+        let target = Target::detect(&TargetOptions { host: simulator.url(), ..TargetOptions::default() }).await.unwrap();
         let connect = std::time::Duration::from_secs(5);
         let endpoint = Endpoint::resolve(&target.address, connect).await.unwrap();
         let prompts = calibrate(&target, contexts, 1).await;
-        let scraper = target
-            .metrics_warning()
-            .is_none()
-            .then(|| Scraper::start(clock, &target));
+        let scraper = target.metrics_warning().is_none().then(|| Scraper::start(clock, &target));
         let (to, heard) = tokio::sync::mpsc::unbounded_channel();
         Self {
             simulator,
@@ -57,13 +49,7 @@ impl Lab {
         }
     }
 
-    async fn cell(
-        &self,
-        context: u32,
-        concurrency: u32,
-        max_tokens: u32,
-        stop: &Stop,
-    ) -> CellMeasurement {
+    async fn cell(&self, context: u32, concurrency: u32, max_tokens: u32, stop: &Stop) -> CellMeasurement {
         let bench = Bench {
             target: &self.target,
             endpoint: &self.endpoint,
@@ -72,17 +58,8 @@ impl Lab {
             scraper: self.scraper.as_ref(),
             events: &self.events,
         };
-        let cell = PlannedCell {
-            context_tokens: context,
-            concurrency,
-            max_tokens,
-            clamped_from: None,
-        };
-        let options = CellOptions {
-            duration_us: 2_000_000,
-            stable_us: 500_000,
-            ..CellOptions::default()
-        };
+        let cell = PlannedCell { context_tokens: context, concurrency, max_tokens, clamped_from: None };
+        let options = CellOptions { duration_us: 2_000_000, stable_us: 500_000, ..CellOptions::default() };
         bench.measure(0, cell, &options, stop).await
     }
 }
@@ -110,84 +87,51 @@ fn allowance(truth: &Truth, m: &CellMeasurement) -> u64 {
 }
 
 fn handed_total(truth: &Truth) -> u64 {
-    truth
-        .requests
-        .iter()
-        .flat_map(|r| &r.tokens)
-        .map(|t| u64::from(*t))
-        .sum()
+    truth.requests.iter().flat_map(|r| &r.tokens).map(|t| u64::from(*t)).sum()
 }
 
 fn truth_of<'a>(truth: &'a Truth, id: &str) -> &'a RequestTruth {
     truth.requests.iter().find(|r| r.id.ends_with(id)).unwrap()
 }
 
-async fn agrees(
-    settings: Settings,
-    context: u32,
-    concurrency: u32,
-    max_tokens: u32,
-) -> (CellMeasurement, Truth) {
+async fn agrees(settings: Settings, context: u32, concurrency: u32, max_tokens: u32) -> (CellMeasurement, Truth) {
     let lab = Lab::new(settings, &[0, context]).await;
-    let m = lab
-        .cell(context, concurrency, max_tokens, &Stop::never())
-        .await;
+    let m = lab.cell(context, concurrency, max_tokens, &Stop::never()).await;
     assert_eq!(m.failure, None);
     assert!(!m.warmup.timed_out, "{:?}", m.warmup);
     let truth = lab.simulator.truth(0).await.unwrap();
     let want = handed(&truth, lab.load.clock(), &m);
     let got = m.tokens.as_ref().unwrap().tokens;
-    assert!(
-        got.abs_diff(want) <= allowance(&truth, &m),
-        "{got} counted, {want} handed over; simulator late by {:?}",
-        truth.late_ns
-    );
+    assert!(got.abs_diff(want) <= allowance(&truth, &m), "{got} counted, {want} handed over; simulator late by {:?}", truth.late_ns);
     assert!(got > 0);
     lab.simulator.stop().await;
     (m, truth)
 }
 
 fn fast() -> Settings {
-    Settings {
-        step_base_us: 10_000.0,
-        ..Settings::default()
-    }
+    Settings { step_base_us: 10_000.0, ..Settings::default() }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cells_tokens_are_those_the_server_handed_over() {
     let (m, truth) = agrees(fast(), 2048, 4, 64).await;
-    assert_eq!(
-        m.tokens.as_ref().unwrap().source,
-        Some(TokenSource::ContinuousUsage)
-    );
+    assert_eq!(m.tokens.as_ref().unwrap().source, Some(TokenSource::ContinuousUsage));
     let scout = m.scout.as_ref().unwrap();
     assert_eq!(scout.error, None);
     let prompt = scout.prompt_tokens.unwrap();
     assert!(prompt.abs_diff(2048) <= 8, "{prompt}");
-    assert!(
-        m.warmup
-            .ready_reason
-            .starts_with("running_reqs=4/4, queue_reqs=0, active_streams=4/4")
-    );
+    assert!(m.warmup.ready_reason.starts_with("running_reqs=4/4, queue_reqs=0, active_streams=4/4"));
     assert_eq!(m.server.running.unwrap().max, 4.0);
     // Server and client agree over the same scrapes.
     let server = m.server.generation_tokens.unwrap().delta;
     let client = m.server.client_tokens_between_scrapes.unwrap() as f64;
     let chunk_a_stream_and_edge = 2.0 * 4.0;
-    assert!(
-        (server - client).abs() <= chunk_a_stream_and_edge + server * 0.01,
-        "{server} {client}"
-    );
+    assert!((server - client).abs() <= chunk_a_stream_and_edge + server * 0.01, "{server} {client}");
     // Restarts, each with an id and a record of its own.
     for stream in &m.streams {
         let (last, finished) = stream.requests.split_last().unwrap();
         assert!(!finished.is_empty());
-        assert!(
-            finished
-                .iter()
-                .all(|r| r.outcome == Outcome::Finished && r.usage_tokens == Some(64))
-        );
+        assert!(finished.iter().all(|r| r.outcome == Outcome::Finished && r.usage_tokens == Some(64)));
         assert_eq!(last.outcome, Outcome::CutByUs);
         for r in &stream.requests[..finished.len()] {
             let t = truth_of(&truth, &r.id);
@@ -201,10 +145,7 @@ async fn a_cells_tokens_are_those_the_server_handed_over() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn several_tokens_a_chunk_count_as_several() {
-    let settings = Settings {
-        spec_accept: vec![0.9, 0.7, 0.5],
-        ..fast()
-    };
+    let settings = Settings { spec_accept: vec![0.9, 0.7, 0.5], ..fast() };
     let (m, _) = agrees(settings, 0, 3, 512).await;
     let tokens = m.tokens.unwrap();
     assert!(tokens.tokens > 2 * tokens.chunks, "{tokens:?}");
@@ -217,30 +158,18 @@ async fn several_tokens_a_chunk_count_as_several() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_proxy_that_tells_usage_at_the_end_only_gives_the_same_tokens() {
-    let settings = Settings {
-        flavour: Flavour::Proxy,
-        spec_accept: vec![0.9, 0.7, 0.5],
-        ..fast()
-    };
+    let settings = Settings { flavour: Flavour::Proxy, spec_accept: vec![0.9, 0.7, 0.5], ..fast() };
     let (m, _) = agrees(settings, 0, 4, 48).await;
     let tokens = m.tokens.unwrap();
     assert_eq!(tokens.source, Some(TokenSource::FinalUsageSpread));
-    assert!(
-        m.warmup
-            .ready_reason
-            .starts_with("metrics_unavailable, active_streams=")
-    );
+    assert!(m.warmup.ready_reason.starts_with("metrics_unavailable, active_streams="));
     assert_eq!(m.server.running, None);
     assert!(m.server.unavailable.is_some());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_sglang_is_measured_by_its_own_metrics() {
-    let settings = Settings {
-        flavour: Flavour::Sglang,
-        spec_accept: vec![0.9, 0.7],
-        ..fast()
-    };
+    let settings = Settings { flavour: Flavour::Sglang, spec_accept: vec![0.9, 0.7], ..fast() };
     let (m, _) = agrees(settings, 1024, 4, 128).await;
     assert_eq!(m.server.running.unwrap().max, 4.0);
     assert!(m.server.gen_throughput_median.unwrap() > 0.0);
@@ -255,13 +184,7 @@ async fn a_stopped_cell_ends_soon_with_what_there_is() {
     let (stopper, stop) = stop_pair();
     let (m, ()) = tokio::join!(lab.cell(0, 2, 4096, &stop), async {
         while let Some(s) = heard.recv().await {
-            if matches!(
-                s.event,
-                Event::Tick {
-                    in_window: true,
-                    ..
-                }
-            ) {
+            if matches!(s.event, Event::Tick { in_window: true, .. }) {
                 break;
             }
         }
@@ -270,10 +193,7 @@ async fn a_stopped_cell_ends_soon_with_what_there_is() {
     assert!(m.interrupted);
     assert_eq!(m.failure, None);
     let window = m.window.unwrap();
-    assert!(
-        window.seconds() > 0.0 && window.seconds() < 2.0,
-        "{window:?}"
-    );
+    assert!(window.seconds() > 0.0 && window.seconds() < 2.0, "{window:?}");
     assert!(m.tokens.unwrap().tokens > 0);
 }
 
@@ -289,17 +209,8 @@ async fn more_streams_than_slots_time_out_in_words_and_are_measured() {
         scraper: lab.scraper.as_ref(),
         events: &lab.events,
     };
-    let cell = PlannedCell {
-        context_tokens: 0,
-        concurrency: 3,
-        max_tokens: 2048,
-        clamped_from: None,
-    };
-    let options = CellOptions {
-        duration_us: 1_000_000,
-        warmup_timeout_us: Some(1_500_000),
-        ..CellOptions::default()
-    };
+    let cell = PlannedCell { context_tokens: 0, concurrency: 3, max_tokens: 2048, clamped_from: None };
+    let options = CellOptions { duration_us: 1_000_000, warmup_timeout_us: Some(1_500_000), ..CellOptions::default() };
     let m = bench.measure(0, cell, &options, &Stop::never()).await;
     assert!(m.warmup.timed_out);
     assert_eq!(m.warmup.ready_reason, "warmup_timeout");
@@ -317,10 +228,7 @@ fn percentile(sorted: &[f64], p: usize) -> f64 {
 async fn tokens_and_ttft_agree_with_the_truth_request_by_request() {
     for spec in [vec![], vec![0.9, 0.7, 0.5]] {
         for concurrency in [1, 4, 16] {
-            let settings = Settings {
-                spec_accept: spec.clone(),
-                ..Settings::default()
-            };
+            let settings = Settings { spec_accept: spec.clone(), ..Settings::default() };
             let lab = Lab::new(settings, &[0, 2048]).await;
             let m = lab.cell(2048, concurrency, 64, &Stop::never()).await;
             let truth = lab.simulator.truth(0).await.unwrap();
@@ -329,8 +237,7 @@ async fn tokens_and_ttft_agree_with_the_truth_request_by_request() {
             for r in m.streams.iter().flat_map(|s| &s.requests) {
                 let t = truth_of(&truth, &r.id);
                 if let (Some(ours), Some(first)) = (r.ttft_us(), t.handed_ns.first()) {
-                    let theirs =
-                        clock.us_of_monotonic_ns(*first) - clock.us_of_monotonic_ns(t.received_ns);
+                    let theirs = clock.us_of_monotonic_ns(*first) - clock.us_of_monotonic_ns(t.received_ns);
                     apart_ms.push((ours as f64 - theirs as f64) / 1e3);
                 }
             }
