@@ -6,6 +6,7 @@ use crate::clock::Clock;
 use crate::event::{Event, Events};
 use crate::load::Load;
 use crate::load::connection::{ConnectionError, Endpoint};
+use crate::load::files::{TooFewFiles, raise_open_files};
 use crate::load::stop::Stop;
 use crate::plan::{LeftOut, Plan, PlanInput, plan};
 use crate::prompt::{self, Prompts};
@@ -56,6 +57,9 @@ pub enum RunError {
     /// Its address.
     #[error(transparent)]
     Connection(#[from] ConnectionError),
+    /// Too few open files.
+    #[error(transparent)]
+    Files(#[from] TooFewFiles),
     /// The system gave no threads.
     #[error("the load threads could not be started: {0}")]
     Threads(#[source] std::io::Error),
@@ -89,6 +93,7 @@ pub async fn run(options: &RunOptions, clock: Clock, events: &Events, mut stop: 
     if plan.cells.is_empty() {
         return Err(RunError::NothingFits(plan.left_out));
     }
+    raise_open_files(plan.cells.iter().map(|cell| cell.concurrency).max().unwrap_or(0))?;
     events.emit(Event::Planned { cells: plan.cells.len(), window_us: (options.duration_s * 1e6) as u64 });
     measure(options, clock, events, stop, &target, &prompts, plan).await
 }

@@ -233,7 +233,7 @@ impl Answer {
                 self.event(out, &(event + "}\n\n"));
             }
             Flavour::Proxy => {
-                self.event(out, &format!("{open}\"choices\":[{{\"finish_reason\":\"{finish}\",\"index\":0,\"delta\":{{}}}}]}}\n\n"))
+                self.event(out, &format!("{open}\"choices\":[{{\"finish_reason\":\"{finish}\",\"index\":0,\"delta\":{{}}}}]}}\n\n"));
             }
         }
         if !self.include_usage {
