@@ -65,6 +65,7 @@ pub async fn demo(args: &DemoArgs) -> anyhow::Result<Exit> {
     let done = measure(&options(simulator.addr().port()), &output).await?;
     if let Ok(known) = simulator.truth(0).await {
         say(&format!("\nbeside what the simulator knows to be true\n{}", truth::table(&done.report, &known).text().trim_end()));
+        say(&truth::lateness(&known));
     }
     simulator.stop().await;
     say(&format!("\nreport: {}", done.path.display()));

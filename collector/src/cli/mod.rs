@@ -7,6 +7,7 @@ pub mod run;
 pub mod serve;
 pub mod simulate;
 
+use crate::ui::complain;
 use clap::{Parser, Subcommand};
 use exit::Exit;
 
@@ -37,7 +38,7 @@ pub fn run(cli: &Cli) -> Exit {
         Command::Simulate(args) => blocking(async { simulate::simulate(args.clone()).await.map(|()| Exit::Ok) }),
     };
     outcome.unwrap_or_else(|error| {
-        eprintln!("tokscope: {error}");
+        complain(&format!("tokscope: {error}"));
         Exit::Failed
     })
 }

@@ -4,12 +4,12 @@ use super::exit::Exit;
 use crate::clock::Clock;
 use crate::event::Events;
 use crate::load::stop::stop_pair;
-use crate::output::Output;
+use crate::output::{Output, OutputError};
 use crate::plan::{parse_concurrency, parse_contexts};
 use crate::report::{self, Status};
 use crate::run::{RunOptions, run};
 use crate::target::TargetOptions;
-use crate::ui::{Listener, print_summary, say};
+use crate::ui::{Listener, complain, print_summary, say};
 use clap::Args;
 use std::path::PathBuf;
 use tokio::sync::mpsc;
@@ -138,8 +138,17 @@ pub async fn run_command(args: &RunArgs) -> anyhow::Result<Exit> {
 
 /// Says what was wrong with the command line.
 pub fn usage(text: &str) -> Exit {
-    eprintln!("tokscope: {text}");
+    complain(&format!("tokscope: {text}"));
     Exit::Usage
+}
+
+/// A measurement is worth more than its place: where that fails, the report goes to the temporary folder.
+fn rescue(error: OutputError, text: &str, run_id: &str) -> Result<PathBuf, OutputError> {
+    let other = std::env::temp_dir().join(format!("tokscope-{run_id}.json"));
+    let Ok(place) = Output::claim(Some(&other), true) else { return Err(error) };
+    let path = place.write(text, true)?;
+    complain(&format!("tokscope: {error}; it is in {} instead", path.display()));
+    Ok(path)
 }
 
 /// A run that left a report.
@@ -163,7 +172,7 @@ pub async fn measure(options: &RunOptions, output: &Output) -> anyhow::Result<Do
     let (stopper, stop) = stop_pair();
     let watch = tokio::spawn(async move {
         super::serve::interrupted().await;
-        eprintln!("tokscope: stopping; the report is written with what there is (once more to quit at once)");
+        complain("tokscope: stopping; the report is written with what there is (once more to quit at once)");
         stopper.stop();
         super::serve::interrupted().await;
         std::process::exit(130);
@@ -174,11 +183,16 @@ pub async fn measure(options: &RunOptions, output: &Output) -> anyhow::Result<Do
     let mut record = outcome?;
     record.events = heard;
     let report = report::assemble(&record);
-    let path = output.write(&report.to_json(), record.status == Status::Complete)?;
+    let text = report.to_json();
+    let (path, placed) = match output.write(&text, record.status == Status::Complete) {
+        Ok(path) => (path, true),
+        Err(error) => (rescue(error, &text, &record.run_id)?, false),
+    };
     watch.abort();
     let review = review(&report, 0);
     print_summary(&report, &review);
     let exit = match record.status {
+        _ if !placed => Exit::Failed,
         Status::Interrupted => Exit::Interrupted,
         _ if review.any_invalid() || review.cells.is_empty() => Exit::Invalid,
         _ => Exit::Ok,

@@ -2,6 +2,7 @@
 
 use super::exit::Exit;
 use crate::host::{Host, Library};
+use crate::ui::say;
 use clap::Args;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -23,7 +24,7 @@ pub async fn serve(args: &ServeArgs) -> anyhow::Result<Exit> {
         .map_err(|missing| anyhow::anyhow!("{}: no such file or folder: check the path", missing.display()))?;
     let host = Host::listen(IpAddr::from([127, 0, 0, 1]), args.port).await?;
     let n = library.entries().len();
-    println!("{n} {} at {}  (Ctrl-C ends it)", if n == 1 { "report" } else { "reports" }, host.url());
+    say(&format!("{n} {} at {}  (Ctrl-C ends it)", if n == 1 { "report" } else { "reports" }, host.url()));
     host.serve(library, interrupted()).await?;
     Ok(Exit::Ok)
 }

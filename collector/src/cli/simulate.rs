@@ -3,8 +3,9 @@
 use std::net::{IpAddr, SocketAddr};
 
 use crate::simulator::{self, Settings};
+use crate::ui::say;
 
-/// Options of `tokscope simulate`.
+/// Be an inference server whose true timing is known.
 #[derive(Clone, Debug, clap::Args)]
 pub struct SimulateArgs {
     /// Address to listen on
@@ -25,14 +26,14 @@ pub struct SimulateArgs {
 pub async fn simulate(args: SimulateArgs) -> anyhow::Result<()> {
     let running = simulator::start(args.settings, SocketAddr::new(args.host, args.port))?;
     let settings = running.settings();
-    println!(
+    say(&format!(
         "{} pretends to be {} serving {} (what it knows to be true: {}/simulator/truth; Ctrl-C ends it)",
         running.url(),
         settings.flavour.name(),
         settings.model,
         running.url(),
-    );
-    tokio::signal::ctrl_c().await?;
+    ));
+    super::serve::interrupted().await;
     running.stop().await;
     Ok(())
 }

@@ -261,7 +261,7 @@ fn found_while_measuring(measured: &CellMeasurement) -> Vec<Reason> {
     // A tick every 2 ms: later than a tick in one of a hundred means that arrivals were stamped late as well.
     if let Some(tick) = measured.client.tick.filter(|tick| tick.p99_us > 2_000) {
         let (p99, max) = (tick.p99_us as f64 / 1e3, tick.max_us as f64 / 1e3);
-        reasons.push(Reason::new("client-limited", format!("the client's 2 ms tick was late by {p99:.1} ms (p99), {max:.1} ms at most")));
+        reasons.push(Reason::new("client-limited", format!("the client's tick was late by {p99:.1} ms (p99), {max:.1} at most")));
     }
     if let Some(gap) = measured.server.gaps.first() {
         let n = measured.server.gaps.len();

@@ -13,6 +13,12 @@ pub fn say(line: &str) {
     let _ = writeln!(std::io::stdout(), "{line}");
 }
 
+/// Prints a line to standard error; a closed pipe is no reason to end.
+pub fn complain(line: &str) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
 /// Seconds as people say them: `12s`, `3m 05s`, `1h 02m`.
 pub fn span(seconds: f64) -> String {
     let s = seconds.max(0.0).round() as u64;

@@ -2,7 +2,7 @@
 //! events, for the report.
 
 use super::eta::Eta;
-use super::span;
+use super::{complain, span};
 use crate::clock::Clock;
 use crate::event::{CellId, Event, Stamped};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -56,7 +56,7 @@ impl Progress {
     pub fn new(clock: Clock, terminal: bool) -> Self {
         let bar = terminal.then(|| {
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(4));
-            if let Ok(style) = ProgressStyle::with_template("{msg}") {
+            if let Ok(style) = ProgressStyle::with_template("{wide_msg}") {
                 bar.set_style(style);
             }
             bar
@@ -91,6 +91,12 @@ impl Progress {
                 self.eta.cell_ended(t_us);
             }
             _ => {}
+        }
+        // What the changing line says anyway needs no line of its own.
+        let passing =
+            matches!(stamped.event, Event::CellStart { .. } | Event::Ready { .. } | Event::DrainWait { .. } | Event::Drained { .. });
+        if self.bar.is_some() && passing {
+            return;
         }
         if let Some(line) = stamped.event.log_line(&self.clock.wall_at(t_us)) {
             self.line(&self.with_time_left(line, stamped));
@@ -128,10 +134,7 @@ impl Progress {
     fn line(&self, line: &str) {
         match &self.bar {
             Some(bar) => bar.println(line),
-            None => {
-                use std::io::Write;
-                let _ = writeln!(std::io::stderr(), "{line}");
-            }
+            None => complain(line),
         }
     }
 }
