@@ -29,6 +29,9 @@ pub fn print_summary(report: &Report, review: &Review) {
         }
     }
     say(&format!("\n{}", review.sentence()));
+    for doubt in &review.doubts {
+        say(&format!("  {}", doubt.text));
+    }
     for (cell, judgement) in report.cells().zip(&review.cells) {
         let place = format!("C={} at {}", cell.concurrency.i64().unwrap_or(0), context_label(cell.context_tokens.i64().unwrap_or(0)));
         for reason in &judgement.reasons {
