@@ -39,7 +39,8 @@ cd "$root"
 items=("${native_items[@]}")
 [[ -n $quick ]] || items+=("${page_items[@]}")
 began_setup=$SECONDS
-ensure_tools "$install" "${items[@]}" || exit 1
+# Not as part of a condition: there a failing step inside would not end it.
+ensure_tools "$install" "${items[@]}"
 note_stage "tools" ok $((SECONDS - began_setup))
 
 # Always the whole workspace: another choice of packages means other features of their dependencies, and
