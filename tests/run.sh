@@ -57,7 +57,8 @@ if [[ -n ${TOKSCOPE_CORPUS-} ]]; then
 fi
 if [[ -z $quick ]]; then
     stage "clippy for wasm" with_wasm_rust "${wasm_clippy[@]}" -p tokscope-viewer --target "$wasm_target" --locked -- -D warnings
-    stage "page built, dist/ compared" tests/build-dist.sh --check
+    # The native tests have built it, with the features of the whole workspace.
+    stage "page built, dist/ compared" env DIST_RECORD="${CARGO_TARGET_DIR:-$root/target}/debug/dist-record" tests/build-dist.sh --check
     stage "browser tests" cargo test --workspace --locked --no-fail-fast --features tokscope-tests/browser,tokscope-tests/corpus --test 'page*'
 fi
 summary "$quick"
