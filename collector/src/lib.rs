@@ -1,1 +1,18 @@
 //! The program `tokscope`, as a library so that its parts can be tested.
+
+pub mod cell;
+pub mod cli;
+pub mod clock;
+pub mod event;
+pub mod host;
+pub mod load;
+pub mod output;
+pub mod plan;
+pub mod prompt;
+pub mod report;
+pub mod run;
+pub mod scrape;
+pub mod simulator;
+pub mod target;
+pub mod truth;
+pub mod ui;

@@ -1,2 +1,8 @@
 //! The program `tokscope`.
-fn main() {}
+
+use clap::Parser;
+use tokscope_collector::cli;
+
+fn main() -> std::process::ExitCode {
+    cli::run(&cli::Cli::parse()).into()
+}

@@ -1,1 +1,13 @@
-//! The Tokscope report and everything computed from it. No I/O, no clock.
+//! The Tokscope report and everything computed from it. No I/O, no clock: it builds for the program and for
+//! the page alike.
+
+pub mod chart;
+pub mod field;
+pub mod import;
+pub mod matrix;
+pub mod metric;
+pub mod plot;
+pub mod render;
+pub mod report;
+pub mod stats;
+pub mod verdict;

@@ -38,9 +38,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 #[derive(Debug, thiserror::Error)]
 pub enum BrowserError {
     /// A program is not installed.
-    #[error(
-        "none of {names} is on PATH; `tests/run.sh --install` installs it, or on Debian `apt-get install {package}`"
-    )]
+    #[error("none of {names} is on PATH; `tests/run.sh --install` installs it, or on Debian `apt-get install {package}`")]
     NotInstalled {
         /// The names it may have.
         names: String,
@@ -126,10 +124,7 @@ pub struct PageFile {
 impl PageFile {
     /// A file of a name and a content.
     pub fn new(name: impl Into<String>, bytes: impl Into<Vec<u8>>) -> Self {
-        Self {
-            name: name.into(),
-            bytes: bytes.into(),
-        }
+        Self { name: name.into(), bytes: bytes.into() }
     }
 
     /// The file at `path`, under its own name.
@@ -137,10 +132,7 @@ impl PageFile {
     /// # Errors
     /// Where it can't be read.
     pub fn read(path: &Path) -> Result<Self, BrowserError> {
-        let bytes = std::fs::read(path).map_err(|source| BrowserError::File {
-            path: path.to_owned(),
-            source,
-        })?;
+        let bytes = std::fs::read(path).map_err(|source| BrowserError::File { path: path.to_owned(), source })?;
         let name = path.file_name().unwrap_or(OsStr::new("unnamed"));
         Ok(Self::new(name.to_string_lossy(), bytes))
     }
@@ -160,44 +152,18 @@ impl Browser {
     /// # Errors
     /// Where one of the two is not installed (the message says what to install) or does not start.
     pub async fn start() -> Result<Self, BrowserError> {
-        let chromium = find_program(
-            "TOKSCOPE_CHROMIUM",
-            &[
-                "chromium",
-                "chromium-browser",
-                "google-chrome",
-                "google-chrome-stable",
-            ],
-            "chromium",
-        )?;
-        let mut processes = Processes::start(&find_program(
-            "TOKSCOPE_CHROMEDRIVER",
-            &["chromedriver"],
-            "chromium-driver",
-        )?)?;
+        let chromium =
+            find_program("TOKSCOPE_CHROMIUM", &["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"], "chromium")?;
+        let mut processes = Processes::start(&find_program("TOKSCOPE_CHROMEDRIVER", &["chromedriver"], "chromium-driver")?)?;
         let profile = format!("--user-data-dir={}", processes.profile.path().display());
         let flags: Vec<&str> = FLAGS.iter().copied().chain([profile.as_str()]).collect();
         let mut wanted = Map::new();
-        wanted.insert(
-            String::from("goog:chromeOptions"),
-            json!({"binary": chromium, "args": flags}),
-        );
+        wanted.insert(String::from("goog:chromeOptions"), json!({"binary": chromium, "args": flags}));
         // The console, and every request the page makes, to whomever.
-        wanted.insert(
-            String::from("goog:loggingPrefs"),
-            json!({"browser": "ALL", "performance": "ALL"}),
-        );
-        let client = Client::with_capabilities_and_connector(
-            &format!("http://127.0.0.1:{}", processes.port),
-            &wanted,
-            connector(),
-        )
-        .await?;
+        wanted.insert(String::from("goog:loggingPrefs"), json!({"browser": "ALL", "performance": "ALL"}));
+        let client = Client::with_capabilities_and_connector(&format!("http://127.0.0.1:{}", processes.port), &wanted, connector()).await?;
         processes.session = client.session_id().await?;
-        processes.chromium = client
-            .capabilities()
-            .and_then(|given| given.get("goog:processID"))
-            .and_then(Value::as_u64);
+        processes.chromium = client.capabilities().and_then(|given| given.get("goog:processID")).and_then(Value::as_u64);
         let browser = Self { client, processes };
         // What the empty tab did on its own is not the page's doing.
         browser.open("about:blank").await?;
@@ -237,11 +203,7 @@ impl Browser {
         let script = format!("return Boolean({condition});");
         while self.run(&script).await? != Value::Bool(true) {
             if began.elapsed() > limit {
-                return Err(BrowserError::NotTrue {
-                    condition: condition.to_owned(),
-                    seconds: limit.as_secs(),
-                    text: self.text().await?,
-                });
+                return Err(BrowserError::NotTrue { condition: condition.to_owned(), seconds: limit.as_secs(), text: self.text().await? });
             }
             tokio::time::sleep(POLL_INTERVAL).await;
         }
@@ -263,10 +225,7 @@ impl Browser {
     /// # Errors
     /// Where the script throws.
     pub async fn drop_files(&self, files: &[PageFile]) -> Result<(), BrowserError> {
-        let files: Vec<Value> = files
-            .iter()
-            .map(|file| json!({"name": file.name, "content": BASE64.encode(&file.bytes)}))
-            .collect();
+        let files: Vec<Value> = files.iter().map(|file| json!({"name": file.name, "content": BASE64.encode(&file.bytes)})).collect();
         self.client.execute(DROP_SCRIPT, vec![json!(files)]).await?;
         Ok(())
     }
@@ -294,8 +253,7 @@ impl Browser {
         let mut urls = Vec::new();
         for entry in self.log("performance").await? {
             let text = entry["message"].as_str().unwrap_or_default();
-            let event: Value = serde_json::from_str(text)
-                .map_err(|error| BrowserError::Answer("performance log", error.to_string()))?;
+            let event: Value = serde_json::from_str(text).map_err(|error| BrowserError::Answer("performance log", error.to_string()))?;
             let message = &event["message"];
             if message["method"] == "Network.requestWillBeSent"
                 && let Some(url) = message["params"]["request"]["url"].as_str()
@@ -312,19 +270,11 @@ impl Browser {
     ///
     /// # Errors
     /// Where the browser fails.
-    pub async fn set_view(
-        &self,
-        width: u32,
-        height: u32,
-        scheme: Scheme,
-    ) -> Result<(), BrowserError> {
-        let size =
-            json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false});
-        self.devtools("Emulation.setDeviceMetricsOverride", size)
-            .await?;
+    pub async fn set_view(&self, width: u32, height: u32, scheme: Scheme) -> Result<(), BrowserError> {
+        let size = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false});
+        self.devtools("Emulation.setDeviceMetricsOverride", size).await?;
         let features = json!([{"name": "prefers-color-scheme", "value": scheme.to_string()}]);
-        self.devtools("Emulation.setEmulatedMedia", json!({"features": features}))
-            .await?;
+        self.devtools("Emulation.setEmulatedMedia", json!({"features": features})).await?;
         Ok(())
     }
 
@@ -350,10 +300,7 @@ impl Browser {
             std::fs::create_dir_all(path.parent().unwrap_or(Path::new(".")))?;
             std::fs::write(path, &png)
         };
-        write().map_err(|source| BrowserError::File {
-            path: path.to_owned(),
-            source,
-        })
+        write().map_err(|source| BrowserError::File { path: path.to_owned(), source })
     }
 
     /// Sends a command of the DevTools protocol and gives its result.

@@ -76,10 +76,7 @@ impl BuildRecord {
     /// Where the file can't be written.
     pub fn write(&self, dist: &Path) -> Result<(), DistError> {
         let path = dist.join(RECORD);
-        let mut text = serde_json::to_string_pretty(self).map_err(|source| DistError::Parse {
-            path: path.clone(),
-            source,
-        })?;
+        let mut text = serde_json::to_string_pretty(self).map_err(|source| DistError::Parse { path: path.clone(), source })?;
         text.push('\n');
         fs::write(&path, text).map_err(|source| io_error(&path, source))
     }
@@ -105,18 +102,10 @@ impl BuildRecord {
             let bytes = fs::read(entry.path()).map_err(|source| io_error(&entry.path(), source))?;
             files.insert(
                 name.clone(),
-                FileRecord {
-                    bytes: bytes.len() as u64,
-                    brotli_bytes: brotli_bytes.get(&name).copied(),
-                    sha256: sha256_hex(&bytes),
-                },
+                FileRecord { bytes: bytes.len() as u64, brotli_bytes: brotli_bytes.get(&name).copied(), sha256: sha256_hex(&bytes) },
             );
         }
-        Ok(Self {
-            fingerprint: fingerprint::of_checkout(checkout)?,
-            tools,
-            files,
-        })
+        Ok(Self { fingerprint: fingerprint::of_checkout(checkout)?, tools, files })
     }
 
     /// Where `found`, what is there now, differs from this record in sources or files, in sentences.
@@ -134,9 +123,7 @@ impl BuildRecord {
         for name in names {
             let sha256 = |record: &Self| record.files.get(name).map(|file| file.sha256.clone());
             if sha256(self) != sha256(found) {
-                told.push(format!(
-                    "dist/{name} is not the file that was built; restore it or run tests/build-dist.sh"
-                ));
+                told.push(format!("dist/{name} is not the file that was built; restore it or run tests/build-dist.sh"));
             }
         }
         told
@@ -162,10 +149,7 @@ impl BuildRecord {
 }
 
 fn io_error(path: &Path, source: io::Error) -> DistError {
-    DistError::Io {
-        path: path.to_owned(),
-        source,
-    }
+    DistError::Io { path: path.to_owned(), source }
 }
 
 fn short(fingerprint: &str) -> &str {
@@ -177,18 +161,11 @@ mod tests {
     use super::*;
 
     fn record(fingerprint: &str, tool: &str, files: &[(&str, &str)]) -> BuildRecord {
-        let file = |sha256: &str| FileRecord {
-            bytes: 1,
-            brotli_bytes: None,
-            sha256: sha256.to_owned(),
-        };
+        let file = |sha256: &str| FileRecord { bytes: 1, brotli_bytes: None, sha256: sha256.to_owned() };
         BuildRecord {
             fingerprint: fingerprint.to_owned(),
             tools: BTreeMap::from([(String::from("rustc"), tool.to_owned())]),
-            files: files
-                .iter()
-                .map(|(name, sha256)| ((*name).to_owned(), file(sha256)))
-                .collect(),
+            files: files.iter().map(|(name, sha256)| ((*name).to_owned(), file(sha256))).collect(),
         }
     }
 
@@ -211,9 +188,6 @@ mod tests {
         assert!(built.other_tools(&here).is_empty());
         here.insert(String::from("rustc"), String::from("rustc 2"));
         let told = built.other_tools(&here);
-        assert_eq!(
-            told,
-            ["rustc: dist/ was built with \"rustc 1\", here is \"rustc 2\""]
-        );
+        assert_eq!(told, ["rustc: dist/ was built with \"rustc 1\", here is \"rustc 2\""]);
     }
 }

@@ -29,12 +29,8 @@ pub(crate) struct Processes {
 impl Processes {
     /// Starts the driver `program` on a free port.
     pub(crate) fn start(program: &Path) -> Result<Self, BrowserError> {
-        let failed = |reason: String| BrowserError::NotStarted {
-            program: program.to_owned(),
-            reason,
-        };
-        let profile = TempDir::with_prefix("tokscope-browser-")
-            .map_err(|error| failed(format!("no folder for its profile: {error}")))?;
+        let failed = |reason: String| BrowserError::NotStarted { program: program.to_owned(), reason };
+        let profile = TempDir::with_prefix("tokscope-browser-").map_err(|error| failed(format!("no folder for its profile: {error}")))?;
         let mut driver = Command::new(program)
             .arg("--port=0")
             .stdin(Stdio::null())
@@ -43,13 +39,7 @@ impl Processes {
             .spawn()
             .map_err(|error| failed(error.to_string()))?;
         let stdout = driver.stdout.take();
-        let mut processes = Self {
-            driver,
-            port: 0,
-            session: None,
-            chromium: None,
-            profile,
-        };
+        let mut processes = Self { driver, port: 0, session: None, chromium: None, profile };
         // The driver prints its port; the rest is read on so that it never waits for a full pipe.
         let (send, receive) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
@@ -95,9 +85,7 @@ impl Drop for Processes {
     fn drop(&mut self) {
         let closed = self.close_session();
         if let (Err(_), Some(chromium)) = (closed, self.chromium) {
-            let _ = Command::new("kill")
-                .args(["-9", &chromium.to_string()])
-                .status();
+            let _ = Command::new("kill").args(["-9", &chromium.to_string()]).status();
         }
         let _ = self.driver.kill();
         let _ = self.driver.wait();
@@ -111,11 +99,7 @@ fn started_port(line: &str) -> Option<u16> {
 }
 
 /// The path in `variable`, or the first of `names` on PATH; `package` is told where there is none.
-pub(crate) fn find_program(
-    variable: &str,
-    names: &[&str],
-    package: &'static str,
-) -> Result<PathBuf, BrowserError> {
+pub(crate) fn find_program(variable: &str, names: &[&str], package: &'static str) -> Result<PathBuf, BrowserError> {
     if let Some(path) = std::env::var_os(variable) {
         return Ok(PathBuf::from(path));
     }
@@ -124,10 +108,7 @@ pub(crate) fn find_program(
         .iter()
         .flat_map(|name| std::env::split_paths(&path).map(move |folder| folder.join(name)))
         .find(|file| file.is_file())
-        .ok_or_else(|| BrowserError::NotInstalled {
-            names: names.join(", "),
-            package,
-        })
+        .ok_or_else(|| BrowserError::NotInstalled { names: names.join(", "), package })
 }
 
 #[cfg(test)]
@@ -145,9 +126,6 @@ mod tests {
     fn a_missing_browser_is_named_with_what_to_install() {
         let error = find_program("TOKSCOPE_NO_SUCH", &["no-such-browser"], "chromium");
         let text = error.map_err(|error| error.to_string());
-        assert!(
-            matches!(&text, Err(text) if text.contains("no-such-browser") && text.contains("apt-get install chromium")),
-            "{text:?}"
-        );
+        assert!(matches!(&text, Err(text) if text.contains("no-such-browser") && text.contains("apt-get install chromium")), "{text:?}");
     }
 }

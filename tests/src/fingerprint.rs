@@ -13,15 +13,7 @@ use toml::{Table, Value};
 const PACKAGES: [(&str, &str); 2] = [("tokscope-viewer", "viewer"), ("tokscope-shared", "shared")];
 
 /// Folders inside a package that never reach the page.
-const LEFT_OUT: [&str; 7] = [
-    "benches",
-    "examples",
-    "fixtures",
-    "proptest-regressions",
-    "snapshots",
-    "target",
-    "tests",
-];
+const LEFT_OUT: [&str; 7] = ["benches", "examples", "fixtures", "proptest-regressions", "snapshots", "target", "tests"];
 
 /// Why a fingerprint could not be taken.
 #[derive(Debug, thiserror::Error)]
@@ -61,25 +53,14 @@ pub fn of_checkout(root: &Path) -> Result<String, FingerprintError> {
         let mut files = Vec::new();
         collect_files(&root.join(folder), &mut files)?;
         // Sorted by the path's text, which is the same everywhere.
-        let named: BTreeMap<String, PathBuf> = files
-            .into_iter()
-            .map(|path| (relative_name(root, &path), path))
-            .collect();
+        let named: BTreeMap<String, PathBuf> = files.into_iter().map(|path| (relative_name(root, &path), path)).collect();
         for (name, path) in named {
             add(&mut hash, &name, &read(&path)?);
         }
     }
     let needs = direct_needs(root)?;
-    add(
-        &mut hash,
-        "manifest",
-        manifest_part(&parse(&root.join("Cargo.toml"))?, &needs).as_bytes(),
-    );
-    add(
-        &mut hash,
-        "lock",
-        lock_part(&parse(&root.join("Cargo.lock"))?, &needs)?.as_bytes(),
-    );
+    add(&mut hash, "manifest", manifest_part(&parse(&root.join("Cargo.toml"))?, &needs).as_bytes());
+    add(&mut hash, "lock", lock_part(&parse(&root.join("Cargo.lock"))?, &needs)?.as_bytes());
     Ok(hex(&hash.finalize()))
 }
 
@@ -103,34 +84,22 @@ fn add(hash: &mut Sha256, name: &str, bytes: &[u8]) {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, FingerprintError> {
-    fs::read(path).map_err(|source| FingerprintError::Read {
-        path: path.to_owned(),
-        source,
-    })
+    fs::read(path).map_err(|source| FingerprintError::Read { path: path.to_owned(), source })
 }
 
 fn parse(path: &Path) -> Result<Table, FingerprintError> {
     let text = String::from_utf8_lossy(&read(path)?).into_owned();
-    text.parse().map_err(|source| FingerprintError::Parse {
-        path: path.to_owned(),
-        source: Box::new(source),
-    })
+    text.parse().map_err(|source| FingerprintError::Parse { path: path.to_owned(), source: Box::new(source) })
 }
 
 fn relative_name(root: &Path, path: &Path) -> String {
     let inside = path.strip_prefix(root).unwrap_or(path);
-    let parts: Vec<_> = inside
-        .components()
-        .map(|part| part.as_os_str().to_string_lossy())
-        .collect();
+    let parts: Vec<_> = inside.components().map(|part| part.as_os_str().to_string_lossy()).collect();
     parts.join("/")
 }
 
 fn collect_files(folder: &Path, into: &mut Vec<PathBuf>) -> Result<(), FingerprintError> {
-    let failed = |source| FingerprintError::Read {
-        path: folder.to_owned(),
-        source,
-    };
+    let failed = |source| FingerprintError::Read { path: folder.to_owned(), source };
     for entry in fs::read_dir(folder).map_err(failed)? {
         let entry = entry.map_err(failed)?;
         let name = entry.file_name();
@@ -164,16 +133,8 @@ fn direct_needs(root: &Path) -> Result<BTreeMap<String, BTreeSet<String>>, Finge
 /// What the page takes from the top manifest, as text.
 fn manifest_part(manifest: &Table, needs: &BTreeMap<String, BTreeSet<String>>) -> String {
     let mut text = String::new();
-    let at = |keys: &[&str]| {
-        keys.iter().try_fold(manifest, |table, key| {
-            table.get(*key).and_then(Value::as_table)
-        })
-    };
-    for keys in [
-        &["workspace", "package"][..],
-        &["profile", "release"],
-        &["profile", "page"],
-    ] {
+    let at = |keys: &[&str]| keys.iter().try_fold(manifest, |table, key| table.get(*key).and_then(Value::as_table));
+    for keys in [&["workspace", "package"][..], &["profile", "release"], &["profile", "page"]] {
         if let Some(table) = at(keys) {
             write_table(table, &keys.join("."), &mut text);
         }
@@ -207,17 +168,8 @@ fn write_value(value: &Value, path: &str, text: &mut String) {
 }
 
 /// Name, version and checksum of every package the page can depend on, on whatever target.
-fn lock_part(
-    lock: &Table,
-    needs: &BTreeMap<String, BTreeSet<String>>,
-) -> Result<String, FingerprintError> {
-    let packages: Vec<&Table> = lock
-        .get("package")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_table)
-        .collect();
+fn lock_part(lock: &Table, needs: &BTreeMap<String, BTreeSet<String>>) -> Result<String, FingerprintError> {
+    let packages: Vec<&Table> = lock.get("package").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_table).collect();
     let mut waiting = vec![PACKAGES[0].0.to_owned()];
     let mut seen = BTreeSet::new();
     let mut lines = BTreeSet::new();
@@ -230,10 +182,7 @@ fn lock_part(
         let (name, version) = (words.next(), words.next());
         let found = packages
             .iter()
-            .find(|package| {
-                text(package, "name") == name
-                    && (version.is_none() || text(package, "version") == version)
-            })
+            .find(|package| text(package, "name") == name && (version.is_none() || text(package, "version") == version))
             .ok_or_else(|| FingerprintError::NotLocked(wanted.clone()))?;
         let found_name = text(found, "name").unwrap_or_default();
         let ours = needs.get(found_name);
@@ -281,16 +230,10 @@ mod tests {
             "Cargo.lock",
             "[[package]]\nname = \"tokscope-viewer\"\nversion = \"1.0.0\"\ndependencies = [\"tokscope-shared\", \"used\"]\n[[package]]\nname = \"tokscope-shared\"\nversion = \"1.0.0\"\ndependencies = [\"other\", \"used\"]\n[[package]]\nname = \"used\"\nversion = \"1.0.1\"\nchecksum = \"aa\"\ndependencies = [\"deep\"]\n[[package]]\nname = \"deep\"\nversion = \"1.0.2\"\nchecksum = \"bb\"\n[[package]]\nname = \"other\"\nversion = \"1.0.3\"\nchecksum = \"cc\"\n",
         );
-        put(
-            "viewer/Cargo.toml",
-            "[dependencies]\nused.workspace = true\ntokscope-shared.workspace = true\n",
-        );
+        put("viewer/Cargo.toml", "[dependencies]\nused.workspace = true\ntokscope-shared.workspace = true\n");
         put("viewer/index.html", "<p>");
         put("viewer/src/main.rs", "fn main() {}");
-        put(
-            "shared/Cargo.toml",
-            "[dependencies]\nused.workspace = true\n[dev-dependencies]\nother.workspace = true\n",
-        );
+        put("shared/Cargo.toml", "[dependencies]\nused.workspace = true\n[dev-dependencies]\nother.workspace = true\n");
         put("shared/src/lib.rs", "");
         put("shared/tests/all.rs", "");
         root
@@ -321,11 +264,7 @@ mod tests {
         assert!(!after("shared/tests/all.rs", "", "//"));
         assert!(!after("Cargo.toml", "other = \"1\"", "other = \"1.0\""));
         assert!(!after("Cargo.toml", "debug = 1", "debug = 2"));
-        assert!(!after(
-            "Cargo.toml",
-            "[profile.dev]",
-            "# why\n[profile.dev]"
-        ));
+        assert!(!after("Cargo.toml", "[profile.dev]", "# why\n[profile.dev]"));
         assert!(!after("Cargo.lock", "\"cc\"", "\"cd\""));
     }
 

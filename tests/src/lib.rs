@@ -5,6 +5,7 @@ pub mod browser;
 pub mod dist;
 mod driver;
 pub mod fingerprint;
+pub mod program;
 pub mod static_server;
 mod webdriver;
 

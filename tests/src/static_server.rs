@@ -43,12 +43,7 @@ impl StaticServer {
                 });
             }
         });
-        Ok(Self {
-            address,
-            prefix,
-            requests,
-            task,
-        })
+        Ok(Self { address, prefix, requests, task })
     }
 
     /// The address of the folder's `index.html`, ending with a slash.
@@ -60,10 +55,7 @@ impl StaticServer {
     /// Every path that was asked for, with the query, in order.
     #[must_use]
     pub fn requests(&self) -> Vec<String> {
-        self.requests
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -73,12 +65,7 @@ impl Drop for StaticServer {
     }
 }
 
-async fn answer(
-    mut stream: TcpStream,
-    folder: &Path,
-    prefix: &str,
-    seen: &Mutex<Vec<String>>,
-) -> io::Result<()> {
+async fn answer(mut stream: TcpStream, folder: &Path, prefix: &str, seen: &Mutex<Vec<String>>) -> io::Result<()> {
     let mut head = Vec::new();
     let mut part = [0; 4096];
     while !head.windows(4).any(|four| four == b"\r\n\r\n") {
@@ -90,16 +77,9 @@ async fn answer(
     }
     let head = String::from_utf8_lossy(&head);
     let mut words = head.split_ascii_whitespace();
-    let (method, target) = (
-        words.next().unwrap_or_default(),
-        words.next().unwrap_or_default(),
-    );
-    seen.lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .push(target.to_owned());
-    let file = (method == "GET")
-        .then(|| file_of(target, folder, prefix))
-        .flatten();
+    let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    seen.lock().unwrap_or_else(PoisonError::into_inner).push(target.to_owned());
+    let file = (method == "GET").then(|| file_of(target, folder, prefix)).flatten();
     let (status, kind, body) = match file {
         Some(path) => match tokio::fs::read(&path).await {
             Ok(bytes) => ("200 OK", content_type(&path), bytes),
@@ -127,9 +107,7 @@ fn file_of(target: &str, folder: &Path, prefix: &str) -> Option<PathBuf> {
         "" => "index.html",
         name => name,
     };
-    let plain = name
-        .split('/')
-        .all(|part| !part.is_empty() && !part.starts_with('.') && !part.contains(['%', '\\']));
+    let plain = name.split('/').all(|part| !part.is_empty() && !part.starts_with('.') && !part.contains(['%', '\\']));
     plain.then(|| folder.join(name))
 }
 
@@ -153,14 +131,7 @@ mod tests {
         let found = |target: &str| file_of(target, Path::new("/d"), "/a/b/");
         assert_eq!(found("/a/b/"), Some(PathBuf::from("/d/index.html")));
         assert_eq!(found("/a/b/x.js?v=1"), Some(PathBuf::from("/d/x.js")));
-        for foreign in [
-            "/",
-            "/a/",
-            "/x.js",
-            "/a/b/../c",
-            "/a/b/%2e%2e/c",
-            "/a/b//etc",
-        ] {
+        for foreign in ["/", "/a/", "/x.js", "/a/b/../c", "/a/b/%2e%2e/c", "/a/b//etc"] {
             assert_eq!(found(foreign), None, "{foreign}");
         }
     }

@@ -15,20 +15,13 @@ pub(crate) struct ChromeCommand {
 
 impl ChromeCommand {
     pub(crate) fn new(path: &'static str, body: &Value) -> Self {
-        Self {
-            path,
-            body: body.to_string(),
-        }
+        Self { path, body: body.to_string() }
     }
 }
 
 impl WebDriverCompatibleCommand for ChromeCommand {
     fn endpoint(&self, base: &Url, session: Option<&str>) -> Result<Url, ParseError> {
-        base.join(&format!(
-            "session/{}/{}",
-            session.unwrap_or_default(),
-            self.path
-        ))
+        base.join(&format!("session/{}/{}", session.unwrap_or_default(), self.path))
     }
 
     fn method_and_body(&self, _url: &Url) -> (Method, Option<String>) {

@@ -18,25 +18,10 @@ fn dist_was_built_from_these_sources_and_is_whole() {
 #[test]
 fn the_record_names_every_tool_and_the_page_keeps_to_its_size() {
     let record = BuildRecord::read(&checkout().join("dist")).unwrap();
-    for tool in [
-        "rustc",
-        "cargo",
-        "host",
-        "std",
-        "trunk",
-        "wasm-bindgen",
-        "wasm-opt",
-    ] {
-        assert!(
-            record.tools.contains_key(tool),
-            "BUILD.json names no {tool}"
-        );
+    for tool in ["rustc", "cargo", "host", "std", "trunk", "wasm-bindgen", "wasm-opt"] {
+        assert!(record.tools.contains_key(tool), "BUILD.json names no {tool}");
     }
-    let wasm: Vec<_> = record
-        .files
-        .iter()
-        .filter(|(name, _)| name.ends_with(".wasm"))
-        .collect();
+    let wasm: Vec<_> = record.files.iter().filter(|(name, _)| name.ends_with(".wasm")).collect();
     assert_eq!(wasm.len(), 1, "one wasm file is expected");
     let (name, file) = wasm[0];
     assert!(file.bytes <= 500_000, "{name} has {} bytes", file.bytes);

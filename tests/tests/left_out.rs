@@ -18,16 +18,9 @@ fn every_browser_and_corpus_test_is_listed_as_ignored_where_its_feature_is_off()
         };
         let source = fs::read_to_string(&path).unwrap();
         let lines = || source.lines().map(str::trim);
-        let tests = lines()
-            .filter(|line| line.starts_with("#[test]") || line.starts_with("#[tokio::test"))
-            .count();
-        let gated = source
-            .matches(&format!("not(feature = \"{feature}\")"))
-            .count();
-        assert_eq!(
-            tests, gated,
-            "{name}: every test needs the cfg_attr of its neighbours"
-        );
+        let tests = lines().filter(|line| line.starts_with("#[test]") || line.starts_with("#[tokio::test")).count();
+        let gated = source.matches(&format!("not(feature = \"{feature}\")")).count();
+        assert_eq!(tests, gated, "{name}: every test needs the cfg_attr of its neighbours");
         assert!(tests > 0, "{name} holds no test");
     }
 }

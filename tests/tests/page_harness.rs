@@ -27,29 +27,19 @@ async fn page(folder: &Path, html: &str) -> (StaticServer, Browser) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-#[cfg_attr(
-    not(feature = "browser"),
-    ignore = "drives Chromium; tests/run.sh runs it"
-)]
+#[cfg_attr(not(feature = "browser"), ignore = "drives Chromium; tests/run.sh runs it")]
 async fn dropped_files_arrive_and_views_can_be_set() {
     let folder = tempfile::tempdir().unwrap();
     let (_server, browser) = page(folder.path(), PAGE).await;
-    let files = [
-        PageFile::new("a.json", "{\"µ\":1}"),
-        PageFile::new("b.txt", ""),
-    ];
+    let files = [PageFile::new("a.json", "{\"µ\":1}"), PageFile::new("b.txt", "")];
     browser.drop_files(&files).await.unwrap();
-    browser
-        .wait_until("document.getElementById('out').textContent !== ''", LIMIT)
-        .await
-        .unwrap();
+    browser.wait_until("document.getElementById('out').textContent !== ''", LIMIT).await.unwrap();
     assert_eq!(browser.text().await.unwrap(), "a.json={\"µ\":1} b.txt=");
     assert_eq!(browser.console_errors().await.unwrap(), [""; 0]);
 
     for (width, scheme) in [(420, Scheme::Dark), (1280, Scheme::Light)] {
         browser.set_view(width, 700, scheme).await.unwrap();
-        let script =
-            format!("return [innerWidth, matchMedia('(prefers-color-scheme: {scheme})').matches];");
+        let script = format!("return [innerWidth, matchMedia('(prefers-color-scheme: {scheme})').matches];");
         let seen = browser.run(&script).await.unwrap();
         assert_eq!(seen, serde_json::json!([width, true]));
         let png = browser.screenshot().await.unwrap();
@@ -59,10 +49,7 @@ async fn dropped_files_arrive_and_views_can_be_set() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-#[cfg_attr(
-    not(feature = "browser"),
-    ignore = "drives Chromium; tests/run.sh runs it"
-)]
+#[cfg_attr(not(feature = "browser"), ignore = "drives Chromium; tests/run.sh runs it")]
 async fn errors_and_foreign_requests_are_seen() {
     let folder = tempfile::tempdir().unwrap();
     let html = r#"<!doctype html><link rel="icon" href="data:,"><p>x</p><script>
@@ -70,29 +57,15 @@ console.error("told"); setTimeout(() => { throw new Error("thrown"); });
 fetch("http://127.0.0.1:9/elsewhere").catch(() => { document.title = "done"; });
 </script>"#;
     let (_server, browser) = page(folder.path(), html).await;
-    browser
-        .wait_until("document.title === 'done'", LIMIT)
-        .await
-        .unwrap();
+    browser.wait_until("document.title === 'done'", LIMIT).await.unwrap();
     let errors = browser.console_errors().await.unwrap().join("\n");
-    assert!(
-        errors.contains("told") && errors.contains("thrown"),
-        "{errors}"
-    );
+    assert!(errors.contains("told") && errors.contains("thrown"), "{errors}");
     let asked = browser.requests().await.unwrap();
-    assert!(
-        asked
-            .iter()
-            .any(|url| url == "http://127.0.0.1:9/elsewhere"),
-        "{asked:?}"
-    );
+    assert!(asked.iter().any(|url| url == "http://127.0.0.1:9/elsewhere"), "{asked:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-#[cfg_attr(
-    not(feature = "browser"),
-    ignore = "drives Chromium; tests/run.sh runs it"
-)]
+#[cfg_attr(not(feature = "browser"), ignore = "drives Chromium; tests/run.sh runs it")]
 async fn driver_and_browser_end_when_dropped() {
     let browser = Browser::start().await.unwrap();
     let (driver, chromium) = browser.process_ids();

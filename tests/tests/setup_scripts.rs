@@ -10,18 +10,14 @@ use std::process::{Command, Output};
 use tokscope_tests::checkout;
 
 /// What every system has, as far as the scripts need it.
-const BASICS: [&str; 12] = [
-    "awk", "bash", "cat", "cut", "dirname", "env", "grep", "mkdir", "readlink", "sed", "sort", "tr",
-];
+const BASICS: [&str; 12] = ["awk", "bash", "cat", "cut", "dirname", "env", "grep", "mkdir", "readlink", "sed", "sort", "tr"];
 
 /// A folder that, as PATH, makes a bare machine: the basics, and a cargo that does nothing well.
 fn bare_machine() -> tempfile::TempDir {
     let bare = tempfile::tempdir().unwrap();
     let path = std::env::var_os("PATH").unwrap();
     for name in BASICS {
-        let real = std::env::split_paths(&path)
-            .map(|folder| folder.join(name))
-            .find(|file| file.is_file());
+        let real = std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file());
         symlink(real.unwrap(), bare.path().join(name)).unwrap();
     }
     let cargo = bare.path().join("cargo");
@@ -70,15 +66,8 @@ fn a_bare_machine_is_told_everything_that_is_missing_at_once() {
         assert!(told.contains(item), "{item} is not named:\n{told}");
     }
     let lock = fs::read_to_string(checkout().join("Cargo.lock")).unwrap();
-    let version = lock
-        .split("name = \"wasm-bindgen\"\nversion = \"")
-        .nth(1)
-        .and_then(|rest| rest.split('"').next())
-        .unwrap();
-    assert!(
-        told.contains(&format!("wasm-bindgen {version}")),
-        "wasm-bindgen {version} is not named:\n{told}"
-    );
+    let version = lock.split("name = \"wasm-bindgen\"\nversion = \"").nth(1).and_then(|rest| rest.split('"').next()).unwrap();
+    assert!(told.contains(&format!("wasm-bindgen {version}")), "wasm-bindgen {version} is not named:\n{told}");
     let installed = fs::read_dir(bare.path().join("tools/bin")).unwrap().count();
     assert_eq!(installed, 0);
 }
@@ -87,10 +76,7 @@ fn a_bare_machine_is_told_everything_that_is_missing_at_once() {
 fn without_the_page_only_the_native_tools_are_asked_for() {
     let bare = bare_machine();
     let told = stderr(&run(&script("tests/run.sh"), &["--quick"], bare.path()));
-    assert!(
-        told.contains("rustfmt") && !told.contains("trunk"),
-        "{told}"
-    );
+    assert!(told.contains("rustfmt") && !told.contains("trunk"), "{told}");
 }
 
 #[test]
@@ -100,10 +86,7 @@ fn unknown_options_are_refused_with_the_usage() {
         let output = run(&script(path), &["--everything"], bare.path());
         let told = stderr(&output);
         assert!(!output.status.success(), "{path}");
-        assert!(
-            told.contains("--everything") && told.contains("usage"),
-            "{told}"
-        );
+        assert!(told.contains("--everything") && told.contains("usage"), "{told}");
     }
 }
 

@@ -28,10 +28,7 @@ fn run(arguments: &[String]) -> Result<ExitCode, Box<dyn Error>> {
         return Err(USAGE.into());
     };
     let dist = Path::new(dist);
-    let split = rest
-        .iter()
-        .position(|argument| argument == "--brotli")
-        .unwrap_or(rest.len());
+    let split = rest.iter().position(|argument| argument == "--brotli").unwrap_or(rest.len());
     let tools = pairs(&rest[..split])?;
     match command.as_str() {
         "write" => {

@@ -1,0 +1,166 @@
+//! When the streams are up: by what the server and the streams do, not by a sleep. Pure: it is told
+//! what was seen and when.
+
+/// What was seen at one look.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Look {
+    /// When, microseconds on the run's clock.
+    pub(super) t_us: u64,
+    /// Streams that received something lately.
+    pub(super) active: u32,
+    /// Whether every stream has finished a request: with short requests not all are ever active at once.
+    pub(super) all_finished_one: bool,
+    /// Running and waiting as a scrape since the start says; `None` if metrics can't be had.
+    pub(super) server: Option<(f64, f64)>,
+}
+
+/// Whether metrics are part of the judgement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Metrics {
+    Used,
+    Unavailable,
+}
+
+/// Judges looks until the streams have been up for long enough.
+#[derive(Debug)]
+pub(super) struct Readiness {
+    concurrency: u32,
+    stable_us: u64,
+    metrics: Metrics,
+    since_us: Option<u64>,
+    last: Option<Look>,
+}
+
+impl Readiness {
+    pub(super) fn new(concurrency: u32, stable_us: u64, metrics: Metrics) -> Self {
+        Self { concurrency, stable_us, metrics, since_us: None, last: None }
+    }
+
+    /// Takes a look into account; the reason, in the predecessor's words, once the streams are up.
+    pub(super) fn look(&mut self, look: Look) -> Option<String> {
+        self.last = Some(look);
+        if !self.is_up(&look) {
+            self.since_us = None;
+            return None;
+        }
+        let since = *self.since_us.get_or_insert(look.t_us);
+        (look.t_us - since >= self.stable_us).then(|| self.reason(&look))
+    }
+
+    fn is_up(&self, look: &Look) -> bool {
+        let c = self.concurrency;
+        let short_flow = look.all_finished_one && look.active > 0;
+        let streams_up = look.active >= c || short_flow;
+        let server_up = match (self.metrics, look.server) {
+            (Metrics::Unavailable, _) => true,
+            (Metrics::Used, None) => false,
+            (Metrics::Used, Some((running, waiting))) => waiting == 0.0 && (running >= f64::from(c) || short_flow),
+        };
+        streams_up && server_up
+    }
+
+    fn reason(&self, look: &Look) -> String {
+        let c = self.concurrency;
+        let streams = format!("active_streams={}/{c}", look.active);
+        let stable = format!("stable={:.1}s", self.stable_us as f64 / 1e6);
+        match look.server {
+            Some((running, waiting)) if self.metrics == Metrics::Used => {
+                format!("running_reqs={running:.0}/{c}, queue_reqs={waiting:.0}, {streams}, {stable}")
+            }
+            _ => format!("metrics_unavailable, {streams}, {stable}"),
+        }
+    }
+
+    /// What was missing at the last look: the predecessor's code.
+    pub(super) fn missing(&self) -> String {
+        let c = self.concurrency;
+        let Some(look) = self.last else {
+            return "no_generation".to_owned();
+        };
+        match (self.metrics, look.server) {
+            (Metrics::Used, None) => return "metrics_unavailable".to_owned(),
+            (Metrics::Used, Some((running, _))) if running < f64::from(c) => {
+                return format!("running_reqs={running:.0}/{c}");
+            }
+            (Metrics::Used, Some((_, waiting))) if waiting > 0.0 => {
+                return format!("queue_reqs={waiting:.0}");
+            }
+            _ => {}
+        }
+        match look.active {
+            0 => "no_generation".to_owned(),
+            active if active < c => format!("active_streams={active}/{c}"),
+            _ => "not_stable".to_owned(),
+        }
+    }
+}
+
+/// How long a cell's streams may take to come up: the predecessor's limits by context.
+pub(super) fn automatic_timeout_us(context_tokens: u32) -> u64 {
+    match context_tokens {
+        0..65_536 => 60_000_000,
+        65_536..131_072 => 120_000_000,
+        _ => 180_000_000,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn look(t_us: u64, active: u32, server: Option<(f64, f64)>) -> Look {
+        Look { t_us, active, all_finished_one: false, server }
+    }
+
+    const UP: Option<(f64, f64)> = Some((4.0, 0.0));
+
+    #[test]
+    fn all_must_be_up_without_a_break_for_the_whole_time() {
+        let mut r = Readiness::new(4, 3_000_000, Metrics::Used);
+        assert_eq!(r.look(look(0, 4, UP)), None);
+        assert_eq!(r.look(look(2_900_000, 4, UP)), None);
+        assert_eq!(r.look(look(3_000_000, 3, UP)), None, "one stream fell silent");
+        assert_eq!(r.look(look(3_100_000, 4, UP)), None);
+        assert_eq!(r.look(look(6_000_000, 4, UP)), None);
+        assert_eq!(r.look(look(6_100_000, 4, UP)).unwrap(), "running_reqs=4/4, queue_reqs=0, active_streams=4/4, stable=3.0s");
+    }
+
+    #[test]
+    fn a_queue_or_too_few_running_is_not_up_and_is_named() {
+        let mut r = Readiness::new(4, 0, Metrics::Used);
+        assert_eq!(r.look(look(0, 4, Some((3.0, 1.0)))), None);
+        assert_eq!(r.missing(), "running_reqs=3/4");
+        assert_eq!(r.look(look(1, 4, Some((4.0, 2.0)))), None);
+        assert_eq!(r.missing(), "queue_reqs=2");
+        assert_eq!(r.look(look(2, 2, UP)), None);
+        assert_eq!(r.missing(), "active_streams=2/4");
+        assert_eq!(r.look(look(3, 0, UP)), None);
+        assert_eq!(r.missing(), "no_generation");
+        assert_eq!(r.look(look(4, 4, None)), None, "a failed scrape is no zero");
+        assert_eq!(r.missing(), "metrics_unavailable");
+    }
+
+    #[test]
+    fn without_metrics_the_streams_alone_decide() {
+        let mut r = Readiness::new(2, 1_000_000, Metrics::Unavailable);
+        assert_eq!(r.look(look(0, 2, None)), None);
+        assert_eq!(r.look(look(1_000_000, 2, None)).unwrap(), "metrics_unavailable, active_streams=2/2, stable=1.0s");
+    }
+
+    #[test]
+    fn short_requests_need_not_all_run_at_once() {
+        let mut r = Readiness::new(4, 0, Metrics::Used);
+        let mut short = look(0, 3, Some((3.0, 0.0)));
+        short.all_finished_one = true;
+        assert!(r.look(short).is_some());
+        short.server = Some((3.0, 1.0));
+        assert_eq!(r.look(short), None, "but nothing may queue");
+    }
+
+    #[test]
+    fn longer_contexts_get_more_time() {
+        let seconds = |ctx| automatic_timeout_us(ctx) / 1_000_000;
+        assert_eq!([0, 32_768, 65_536, 131_072].map(seconds), [60, 60, 120, 180]);
+    }
+}

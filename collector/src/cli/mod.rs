@@ -1,0 +1,47 @@
+//! The command line: a file a subcommand. Parsing, exit codes and printing; the work is done elsewhere.
+
+pub mod check;
+pub mod demo;
+pub mod exit;
+pub mod run;
+pub mod serve;
+pub mod simulate;
+
+use clap::{Parser, Subcommand};
+use exit::Exit;
+
+/// Measures how fast a large language model is served, and shows it.
+#[derive(Parser, Debug)]
+#[command(name = "tokscope", version, about, max_term_width = 100, arg_required_else_help = true, disable_help_subcommand = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    Demo(demo::DemoArgs),
+    Run(run::RunArgs),
+    Check(check::CheckArgs),
+    Serve(serve::ServeArgs),
+    Simulate(simulate::SimulateArgs),
+}
+
+/// Does what the command line says.
+pub fn run(cli: &Cli) -> Exit {
+    let outcome = match &cli.command {
+        Command::Demo(args) => blocking(demo::demo(args)),
+        Command::Run(args) => blocking(run::run_command(args)),
+        Command::Check(args) => return check::check(args),
+        Command::Serve(args) => blocking(serve::serve(args)),
+        Command::Simulate(args) => blocking(async { simulate::simulate(args.clone()).await.map(|()| Exit::Ok) }),
+    };
+    outcome.unwrap_or_else(|error| {
+        eprintln!("tokscope: {error}");
+        Exit::Failed
+    })
+}
+
+fn blocking(work: impl Future<Output = anyhow::Result<Exit>>) -> anyhow::Result<Exit> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(work)
+}

@@ -1,0 +1,187 @@
+//! `tokscope run`: measure a server and write one report.
+
+use super::exit::Exit;
+use crate::clock::Clock;
+use crate::event::Events;
+use crate::load::stop::stop_pair;
+use crate::output::Output;
+use crate::plan::{parse_concurrency, parse_contexts};
+use crate::report::{self, Status};
+use crate::run::{RunOptions, run};
+use crate::target::TargetOptions;
+use crate::ui::{Listener, print_summary, say};
+use clap::Args;
+use std::path::PathBuf;
+use tokio::sync::mpsc;
+use tokscope_shared::verdict::review;
+
+/// Measure a server: the sustained-decode matrix of contexts by concurrency.
+#[derive(Args, Debug)]
+#[command(after_help = "Exit codes: 0 measured; 1 the server can't be measured; 2 wrong usage or an output path that can't be \
+                        written; 3 a cell is invalid or nothing was measured; 130 interrupted, with the partial report written.")]
+pub struct RunArgs {
+    /// Host name, address or URL of the server.
+    #[arg(long, default_value = "localhost", help_heading = "Server")]
+    host: String,
+    /// Port of the server [default: 5000, or the URL's].
+    #[arg(long, help_heading = "Server")]
+    port: Option<u16>,
+    /// Key to send; else TOKSCOPE_API_KEY, else VLLM_API_KEY.
+    #[arg(long, value_name = "KEY", help_heading = "Server")]
+    api_key: Option<String>,
+    /// Model to ask for [default: the first that the server lists].
+    #[arg(long, help_heading = "Server")]
+    model: Option<String>,
+    /// Tokens that the KV cache holds [default: as the server says].
+    #[arg(long, value_name = "TOKENS", help_heading = "Server")]
+    kv_budget: Option<u64>,
+    /// The same, by its other name; --kv-budget wins.
+    #[arg(long, value_name = "TOKENS", help_heading = "Server")]
+    max_total_tokens: Option<u64>,
+    /// Context-parallel size: multiplies the KV budget that the server says.
+    #[arg(long, value_name = "N", help_heading = "Server")]
+    dcp_size: Option<u32>,
+
+    /// Levels of concurrency.
+    #[arg(long, value_name = "LIST", default_value = "1,2,4,8,16,32,64,128", help_heading = "Matrix")]
+    concurrency: String,
+    /// Context lengths in tokens, as in 0,16k,1m.
+    #[arg(long, value_name = "LIST", default_value = "0,16k,32k,64k,128k", help_heading = "Matrix")]
+    contexts: String,
+    /// Length of each cell's window.
+    #[arg(long, value_name = "SECONDS", default_value_t = 30.0, value_parser = seconds_above_zero, help_heading = "Matrix")]
+    duration: f64,
+    /// Output limit a request.
+    #[arg(long, value_name = "TOKENS", default_value_t = 8192, value_parser = clap::value_parser!(u32).range(1..), help_heading = "Matrix")]
+    max_tokens: u32,
+    /// Temperature to send [default: the server's own].
+    #[arg(long, help_heading = "Matrix")]
+    temperature: Option<f64>,
+    /// Let the model end its answers itself.
+    #[arg(long, help_heading = "Matrix")]
+    respect_eos: bool,
+    /// Leave prefill out of the report.
+    #[arg(long, help_heading = "Matrix")]
+    skip_prefill: bool,
+    /// Longest wait for steady streams; 0 is 60 s, 120 s from 64k, 180 s from 128k.
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.0, value_parser = seconds, help_heading = "Matrix")]
+    cell_warmup_timeout_seconds: f64,
+    /// Acceptance length to which steps a second are projected; 0 is none.
+    #[arg(long, value_name = "LENGTH", default_value_t = 0.0, help_heading = "Matrix")]
+    accept_len_ref: f64,
+    /// Seed of the prompts' text.
+    #[arg(long, default_value_t = 1, help_heading = "Matrix")]
+    seed: u64,
+
+    /// The report [default: benchmark_results.json, or -2, -3 ... where taken].
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    output: Option<PathBuf>,
+    /// Replace the file when the report is finished.
+    #[arg(long, help_heading = "Output")]
+    overwrite: bool,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if value.is_finite() && (0.0..=86_400.0).contains(&value) => Ok(value),
+        _ => Err("give seconds, from 0 to 86400".to_owned()),
+    }
+}
+
+fn seconds_above_zero(text: &str) -> Result<f64, String> {
+    seconds(text).ok().filter(|value| *value >= 0.5).ok_or_else(|| "give seconds, from 0.5 to 86400".to_owned())
+}
+
+impl RunArgs {
+    /// The options, checked.
+    ///
+    /// # Errors
+    /// A sentence that names the option.
+    fn options(&self) -> Result<RunOptions, String> {
+        Ok(RunOptions {
+            target: TargetOptions {
+                host: self.host.clone(),
+                port: self.port,
+                api_key: self.api_key.clone(),
+                model: self.model.clone(),
+                kv_budget_tokens: self.kv_budget.or(self.max_total_tokens).filter(|tokens| *tokens > 0),
+                dcp_size: self.dcp_size,
+            },
+            concurrency: parse_concurrency(&self.concurrency).map_err(|error| format!("--concurrency: {error}"))?,
+            contexts: parse_contexts(&self.contexts).map_err(|error| format!("--contexts: {error}"))?,
+            duration_s: self.duration,
+            max_tokens: self.max_tokens,
+            temperature: self.temperature,
+            respect_eos: self.respect_eos,
+            skip_prefill: self.skip_prefill,
+            cell_warmup_timeout_s: self.cell_warmup_timeout_seconds,
+            accept_len_ref: self.accept_len_ref.max(0.0),
+            seed: self.seed,
+        })
+    }
+}
+
+/// Measures and writes the report.
+pub async fn run_command(args: &RunArgs) -> anyhow::Result<Exit> {
+    let options = match args.options() {
+        Ok(options) => options,
+        Err(text) => return Ok(usage(&text)),
+    };
+    let output = match Output::claim(args.output.as_deref(), args.overwrite) {
+        Ok(output) => output,
+        Err(error) => return Ok(usage(&error.to_string())),
+    };
+    let done = measure(&options, &output).await?;
+    say(&format!("report: {}", done.path.display()));
+    Ok(done.exit)
+}
+
+/// Says what was wrong with the command line.
+pub fn usage(text: &str) -> Exit {
+    eprintln!("tokscope: {text}");
+    Exit::Usage
+}
+
+/// A run that left a report.
+#[derive(Debug)]
+pub struct Done {
+    /// The report's file.
+    pub path: PathBuf,
+    /// The report.
+    pub report: tokscope_shared::report::Report,
+    /// What the run's exit code says.
+    pub exit: Exit,
+}
+
+/// Runs, shows how it goes, writes the report and prints its tables. The first Ctrl-C ends the run and keeps
+/// what there is, the second one ends the program.
+pub async fn measure(options: &RunOptions, output: &Output) -> anyhow::Result<Done> {
+    let clock = Clock::start();
+    let (sender, receiver) = mpsc::unbounded_channel();
+    let events = Events::new(clock, sender);
+    let listener = Listener::start(clock, receiver);
+    let (stopper, stop) = stop_pair();
+    let watch = tokio::spawn(async move {
+        super::serve::interrupted().await;
+        eprintln!("tokscope: stopping; the report is written with what there is (once more to quit at once)");
+        stopper.stop();
+        super::serve::interrupted().await;
+        std::process::exit(130);
+    });
+    let outcome = run(options, clock, &events, stop).await;
+    drop(events);
+    let heard = listener.events().await;
+    let mut record = outcome?;
+    record.events = heard;
+    let report = report::assemble(&record);
+    let path = output.write(&report.to_json(), record.status == Status::Complete)?;
+    watch.abort();
+    let review = review(&report, 0);
+    print_summary(&report, &review);
+    let exit = match record.status {
+        Status::Interrupted => Exit::Interrupted,
+        _ if review.any_invalid() || review.cells.is_empty() => Exit::Invalid,
+        _ => Exit::Ok,
+    };
+    Ok(Done { path, report, exit })
+}

@@ -1,0 +1,252 @@
+//! What the pipeline tells the terminal, the event log, the checkpoint and the host while it runs,
+//! and the predecessor's wording of it. It draws nothing and keeps nothing.
+
+use jiff::Zoned;
+use tokio::sync::mpsc::UnboundedSender;
+
+use crate::clock::Clock;
+
+/// Something that happened at `t_us` of the run's clock.
+#[derive(Clone, Debug)]
+pub struct Stamped {
+    /// Microseconds since the run's start.
+    pub t_us: u64,
+    /// What happened.
+    pub event: Event,
+}
+
+/// Which cell an event is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CellId {
+    /// Place in the order of execution, from 0.
+    pub index: usize,
+    /// Requested context, tokens.
+    pub context_tokens: u32,
+    /// Streams at once.
+    pub concurrency: u32,
+}
+
+impl std::fmt::Display for CellId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let label = context_label(self.context_tokens);
+        write!(f, "C={} ctx={label}", self.concurrency)
+    }
+}
+
+/// What happened.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// The run begins with this engine (`vllm`, ...).
+    BenchmarkStart {
+        /// Engine id as in the report.
+        engine: String,
+    },
+    /// What will be measured is known. Not in the log.
+    Planned {
+        /// Cells to come.
+        cells: usize,
+        /// Length of each window, microseconds.
+        window_us: u64,
+    },
+    /// A fact found at start-up, in words.
+    Startup(String),
+    /// Something the user should know about.
+    Warning(String),
+    /// The server still works on something: the cell waits for it.
+    DrainWait {
+        /// Cell about to begin.
+        cell: CellId,
+        /// Requests running.
+        running: u64,
+        /// Requests waiting.
+        queue: u64,
+    },
+    /// The server is idle again.
+    Drained {
+        /// Cell about to begin.
+        cell: CellId,
+    },
+    /// A cell begins.
+    CellStart {
+        /// The cell.
+        cell: CellId,
+    },
+    /// The cell's scout has come back.
+    ScoutDone {
+        /// The cell.
+        cell: CellId,
+        /// Time to first token, microseconds; absent if it failed.
+        ttft_us: Option<u64>,
+        /// Prompt tokens as the server counted them.
+        prompt_tokens: Option<u64>,
+        /// Those of them that came from the prefix cache, if it says so.
+        cached_tokens: Option<u64>,
+        /// Why it failed.
+        error: Option<String>,
+    },
+    /// The streams are up: the window opens now.
+    Ready {
+        /// The cell.
+        cell: CellId,
+        /// The predecessor's wording.
+        reason: String,
+        /// How long the window will be, microseconds.
+        duration_us: u64,
+    },
+    /// The streams did not come up in time: the window opens anyway.
+    WarmupTimeout {
+        /// The cell.
+        cell: CellId,
+        /// What was missing.
+        reason: String,
+        /// How long the window will be, microseconds.
+        duration_us: u64,
+    },
+    /// Progress, about twice a second. Not in the log.
+    Tick {
+        /// The cell.
+        cell: CellId,
+        /// Whether the window is open; before that, the streams warm up.
+        in_window: bool,
+        /// Since the cell's start or, inside the window, since its opening; microseconds.
+        elapsed_us: u64,
+        /// Tokens so far in the window, or since the streams started; as known while they flow.
+        tokens: u64,
+        /// Streams that received something lately.
+        active_streams: u32,
+    },
+    /// A cell was measured.
+    CellDone {
+        /// The cell.
+        cell: CellId,
+        /// Tokens a second; absent if there is no number.
+        tps: Option<f64>,
+    },
+    /// A cell failed.
+    CellError {
+        /// The cell.
+        cell: CellId,
+        /// Why.
+        text: String,
+    },
+    /// A cell was skipped by the user.
+    CellSkipped {
+        /// The cell.
+        cell: CellId,
+    },
+}
+
+impl Event {
+    /// A short word for the event, for `tokscope.events[].kind`.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::BenchmarkStart { .. } => "benchmark-start",
+            Self::Planned { .. } => "planned",
+            Self::Startup(_) => "startup",
+            Self::Warning(_) => "warning",
+            Self::DrainWait { .. } => "drain-wait",
+            Self::Drained { .. } => "drained",
+            Self::CellStart { .. } => "cell-start",
+            Self::ScoutDone { .. } => "scout-done",
+            Self::Ready { .. } => "ready",
+            Self::WarmupTimeout { .. } => "warmup-timeout",
+            Self::Tick { .. } => "tick",
+            Self::CellDone { .. } => "cell-done",
+            Self::CellError { .. } => "cell-error",
+            Self::CellSkipped { .. } => "cell-skipped",
+        }
+    }
+
+    /// The predecessor's text for this event, to the letter; `None` where it has none.
+    #[must_use]
+    pub fn log_text(&self) -> Option<String> {
+        Some(match self {
+            Self::BenchmarkStart { engine } => format!("benchmark start engine={engine}"),
+            Self::Startup(text) => format!("startup {text}"),
+            Self::Warning(text) => format!("startup WARNING: {text}"),
+            Self::DrainWait { cell, running, queue } => {
+                format!("waiting for scheduler drain before {cell}: running={running} queue={queue}")
+            }
+            Self::Drained { cell } => format!("scheduler drained before {cell}"),
+            Self::CellStart { cell } => format!("cell start {cell}"),
+            Self::Ready { cell, reason, .. } => format!("ready {cell} {reason}"),
+            Self::WarmupTimeout { cell, reason, .. } => format!("warmup timeout {cell} {reason}"),
+            Self::CellDone { cell, tps } => format!("cell done {cell} {:.1} tok/s", (*tps)?),
+            Self::CellError { cell, text } => format!("ERROR {cell}: {text}"),
+            Self::CellSkipped { cell } => format!("cell skipped {cell}"),
+            Self::Planned { .. } | Self::ScoutDone { .. } | Self::Tick { .. } => return None,
+        })
+    }
+
+    /// The line of `event_log`: `HH:MM:SS text`, local time.
+    #[must_use]
+    pub fn log_line(&self, wall: &Zoned) -> Option<String> {
+        let text = self.log_text()?;
+        Some(format!("{} {text}", wall.strftime("%H:%M:%S")))
+    }
+}
+
+/// The predecessor's label of a context: `0`, `512`, `32k`.
+#[must_use]
+pub fn context_label(tokens: u32) -> String {
+    if tokens >= 1024 { format!("{}k", tokens / 1024) } else { tokens.to_string() }
+}
+
+/// Sends events, stamped. Nobody has to listen.
+#[derive(Clone, Debug)]
+pub struct Events {
+    clock: Clock,
+    to: Option<UnboundedSender<Stamped>>,
+}
+
+impl Events {
+    /// Events that go to `to`.
+    #[must_use]
+    pub fn new(clock: Clock, to: UnboundedSender<Stamped>) -> Self {
+        let to = Some(to);
+        Self { clock, to }
+    }
+
+    /// Events that nobody hears.
+    #[must_use]
+    pub fn silent(clock: Clock) -> Self {
+        Self { clock, to: None }
+    }
+
+    /// Emits `event`, stamped now. A listener that is gone is no error.
+    pub fn emit(&self, event: Event) {
+        if let Some(to) = &self.to {
+            let t_us = self.clock.now_us();
+            // The run goes on without its listener.
+            let _ = to.send(Stamped { t_us, event });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn lines_read_as_the_predecessors() {
+        let cell = CellId { index: 0, context_tokens: 65_536, concurrency: 8 };
+        let wall: Zoned = "2026-12-02T03:04:05+00:00[UTC]".parse().unwrap();
+        let line = |e: Event| e.log_line(&wall);
+        assert_eq!(line(Event::CellStart { cell }).unwrap(), "03:04:05 cell start C=8 ctx=64k");
+        let done = |tps| line(Event::CellDone { cell, tps });
+        assert_eq!(done(Some(145.491_6)).unwrap(), "03:04:05 cell done C=8 ctx=64k 145.5 tok/s");
+        assert_eq!(done(None), None, "no number, no line with a number");
+        assert_eq!(
+            line(Event::WarmupTimeout { cell, reason: "running_reqs=5/8".into(), duration_us: 1 }).unwrap(),
+            "03:04:05 warmup timeout C=8 ctx=64k running_reqs=5/8"
+        );
+        assert_eq!(
+            line(Event::DrainWait { cell, running: 1, queue: 0 }).unwrap(),
+            "03:04:05 waiting for scheduler drain before C=8 ctx=64k: running=1 queue=0"
+        );
+        assert_eq!(context_label(1000), "1000");
+        assert_eq!(context_label(1536), "1k");
+    }
+}

@@ -1,0 +1,183 @@
+//! Where a report goes: a free name, found out before anything is measured, and written whole or not at all.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// The name where none is given.
+const DEFAULT_STEM: &str = "benchmark_results";
+
+/// Why there is no place for a report.
+#[derive(Debug, thiserror::Error)]
+pub enum OutputError {
+    /// A file or a checkpoint is there.
+    #[error("--output {0}: there is a file of that name; choose another name, or give --overwrite to replace it")]
+    Taken(PathBuf),
+    /// The name is a folder.
+    #[error("--output {0}: that is a folder; name a file in it, as in {0}/report.json")]
+    Folder(PathBuf),
+    /// The folder can't be written to.
+    #[error("--output {path}: nothing can be written there ({source}); create the folder or choose another")]
+    NotWritable {
+        /// The file asked for.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// Writing failed after the measurement.
+    #[error("the report could not be written to {path}: {source}")]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
+
+/// A place for a report that was free, or may be replaced, and can be written to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Output {
+    path: PathBuf,
+    overwrite: bool,
+}
+
+impl Output {
+    /// The place named, or the first free one of `benchmark_results.json`, `benchmark_results-2.json` ...
+    ///
+    /// # Errors
+    /// A name that is taken (unless `overwrite`), a folder, a place that can't be written to. Nothing is left
+    /// behind in any case.
+    pub fn claim(named: Option<&Path>, overwrite: bool) -> Result<Self, OutputError> {
+        let path = match named {
+            Some(path) => path.to_owned(),
+            None => free_name(),
+        };
+        if path.is_dir() {
+            return Err(OutputError::Folder(path));
+        }
+        if taken(&path) && !overwrite {
+            return Err(OutputError::Taken(path));
+        }
+        tempfile::Builder::new()
+            .prefix(".tokscope-")
+            .tempfile_in(folder(&path))
+            .map_err(|source| OutputError::NotWritable { path: path.clone(), source })?;
+        Ok(Output { path, overwrite })
+    }
+
+    /// The file as asked for.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Writes a finished report, or a partial one. Gives the file that was written: a partial report never
+    /// replaces a file that stood there before, it goes beside it.
+    ///
+    /// # Errors
+    /// The disk is full or the folder is gone; what stood at the place before still does.
+    pub fn write(&self, text: &str, complete: bool) -> Result<PathBuf, OutputError> {
+        let mut path = self.path.clone();
+        if !complete && self.overwrite && path.exists() {
+            path = beside(&path, ".partial.json");
+        }
+        match write_whole(&path, text, self.overwrite || path != self.path) {
+            // Somebody took the name while we measured: the report is worth more than the name.
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+                let other = (2..).map(|n| numbered(&path, n)).find(|path| !taken(path)).unwrap_or_else(|| path.clone());
+                write_whole(&other, text, false).map_err(|source| OutputError::Write { path: other.clone(), source })?;
+                Ok(other)
+            }
+            Err(source) => Err(OutputError::Write { path, source }),
+            Ok(()) => Ok(path),
+        }
+    }
+}
+
+fn write_whole(path: &Path, text: &str, replace: bool) -> std::io::Result<()> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".tokscope-");
+    // A temporary file is private; a report is as readable as any file the user makes.
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    let mut file = builder.tempfile_in(folder(path))?;
+    file.write_all(text.as_bytes())?;
+    file.as_file().sync_all()?;
+    if replace { file.persist(path).map(drop) } else { file.persist_noclobber(path).map(drop) }.map_err(|error| error.error)
+}
+
+/// A name is taken where the report or its checkpoint exists.
+fn taken(path: &Path) -> bool {
+    path.exists() || beside(path, ".resume.json").exists()
+}
+
+fn free_name() -> PathBuf {
+    let first = PathBuf::from(format!("{DEFAULT_STEM}.json"));
+    if !taken(&first) {
+        return first;
+    }
+    (2..).map(|n| numbered(&first, n)).find(|path| !taken(path)).unwrap_or(first)
+}
+
+/// `name.json` as `name-2.json`.
+fn numbered(path: &Path, n: u32) -> PathBuf {
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    let extension = path.extension().map_or_else(String::new, |e| format!(".{}", e.to_string_lossy()));
+    path.with_file_name(format!("{stem}-{n}{extension}"))
+}
+
+/// `name.json` as `name.json.resume.json`.
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(suffix);
+    path.with_file_name(name)
+}
+
+fn folder(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_taken_name_is_refused_and_nothing_is_left_behind() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.json");
+        std::fs::write(&path, "old").unwrap();
+        assert!(matches!(Output::claim(Some(&path), false), Err(OutputError::Taken(_))));
+        assert!(matches!(Output::claim(Some(dir.path()), true), Err(OutputError::Folder(_))));
+        let nowhere = dir.path().join("no/such/a.json");
+        assert!(matches!(Output::claim(Some(&nowhere), false), Err(OutputError::NotWritable { .. })));
+        let resumable = dir.path().join("b.json");
+        std::fs::write(dir.path().join("b.json.resume.json"), "{}").unwrap();
+        assert!(matches!(Output::claim(Some(&resumable), false), Err(OutputError::Taken(_))));
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn a_partial_report_never_replaces_a_finished_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.json");
+        std::fs::write(&path, "old").unwrap();
+        let output = Output::claim(Some(&path), true).unwrap();
+        assert_eq!(output.write("part", false).unwrap(), dir.path().join("a.json.partial.json"));
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "old");
+        assert_eq!(output.write("new", true).unwrap(), path);
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "new");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn a_name_taken_meanwhile_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.json");
+        let output = Output::claim(Some(&path), false).unwrap();
+        std::fs::write(&path, "theirs").unwrap();
+        assert_eq!(output.write("ours", true).unwrap(), dir.path().join("a-2.json"));
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "theirs");
+    }
+}

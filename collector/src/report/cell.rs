@@ -1,0 +1,417 @@
+//! One measured cell as the report has it: the predecessor's keys by its formulas, and `tokscope` beside them.
+
+use crate::cell::measurement::{CellMeasurement, Window};
+use crate::load::record::{Outcome, RequestRecord, StreamRecord};
+use crate::load::tokens::TokenTimeline;
+use crate::scrape::snapshot::GaugeStats;
+use tokscope_shared::field::{Field, List, Num};
+use tokscope_shared::report::cell::Cell;
+use tokscope_shared::report::hardware::Hardware;
+use tokscope_shared::report::own::{self, CellClient, CellOwn, CellSeries, Distribution, Distributions, Prompt, RequestColumns};
+use tokscope_shared::report::request::RequestSample;
+use tokscope_shared::stats::{Speculation, mean, percentile, smallest_sample, sorted};
+use tokscope_shared::verdict::{self, Reason};
+
+/// What a cell's report needs besides its measurement.
+#[derive(Clone, Debug)]
+pub struct CellContext<'a> {
+    /// How prompts relate.
+    pub prompts: &'a str,
+    /// Prompt tokens reached, and how they were counted.
+    pub prompt_tokens: Option<(u64, &'a str)>,
+    /// Reference acceptance length; 0 is none.
+    pub accept_len_ref: f64,
+}
+
+/// The cell, judged.
+pub fn cell(measured: &CellMeasurement, context: &CellContext<'_>) -> Cell {
+    let requests: Vec<&RequestRecord> = measured.streams.iter().flat_map(|stream| &stream.requests).collect();
+    let mut cell = Cell::default();
+    rate(&mut cell, measured);
+    latencies(&mut cell, &requests, measured);
+    server(&mut cell, measured, context);
+    scheduler(&mut cell, measured);
+    cell.hardware_summary = Field::Is(Hardware::default());
+    let reasons = found_while_measuring(measured);
+    cell.tokscope = Field::Is(own(measured, context, &reasons));
+    let judgement = verdict::judge(&cell);
+    if let Field::Is(own) = &mut cell.tokscope {
+        own.verdict = Field::text(judgement.verdict.name());
+        own.reasons = Field::Is(
+            judgement
+                .reasons
+                .iter()
+                .map(|reason| own::ReasonOwn {
+                    code: Field::text(&reason.code),
+                    text: Field::text(&reason.text),
+                    ..own::ReasonOwn::default()
+                })
+                .collect(),
+        );
+    }
+    cell
+}
+
+fn rate(cell: &mut Cell, measured: &CellMeasurement) {
+    let tps = measured.aggregate_tps();
+    let seconds = Field::opt(measured.window.as_ref().map(Window::seconds));
+    let tokens = measured.tokens.as_ref();
+    let source = tokens.and_then(|tokens| tokens.source).map(super::super::load::tokens::TokenSource::as_str);
+    let failed = measured.failed_streams() > 0;
+    cell.concurrency = Field::int(measured.id.concurrency);
+    cell.context_tokens = Field::int(measured.id.context_tokens);
+    cell.benchmark_mode = Field::text("duration");
+    cell.request_count_target = Field::int(0);
+    cell.warmup_request_count = Field::int(0);
+    cell.measurement_seconds = seconds.clone();
+    cell.measurement_wall_seconds = seconds;
+    cell.client_output_tokens = Field::or_null(tokens.map(|tokens| tokens.tokens.into()));
+    cell.aggregate_source = Field::text(if failed { "invalid_stream_failure" } else { source.unwrap_or_default() });
+    cell.aggregate_tps = Field::opt(tps);
+    cell.failure_reason = Field::text(match (&measured.failure, tps, measured.window) {
+        (Some(failure), _, _) => failure,
+        (None, Some(_), _) => "",
+        (None, None, Some(_)) => "no token arrived inside the window",
+        (None, None, None) => "the window never opened",
+    });
+    cell.per_request_avg_tps = Field::opt(tps.map(|tps| tps / f64::from(measured.id.concurrency)));
+    cell.total_tokens = cell.client_output_tokens.clone();
+    cell.wall_time = Field::num(measured.ended_us.saturating_sub(measured.started_us) as f64 / 1e6);
+    let failures = measured.failed_streams();
+    cell.num_completed = Field::count((measured.streams.len() - failures) as u64);
+    cell.num_errors = Field::count(failures as u64);
+}
+
+/// The predecessor's latency families: whole requests, also before the window.
+fn latencies(cell: &mut Cell, requests: &[&RequestRecord], measured: &CellMeasurement) {
+    let generated: Vec<&RequestRecord> = requests.iter().copied().filter(|r| r.output_tokens() > 0 && r.first_token_us.is_some()).collect();
+    let completed: Vec<&RequestRecord> = generated.iter().copied().filter(|r| r.outcome == Outcome::Finished).collect();
+    let family = |of: fn(&RequestRecord) -> Option<f64>| {
+        let values = sorted(generated.iter().filter_map(|r| of(r)).filter(|value| *value > 0.0));
+        let at = |p| Field::opt(percentile(&values, p));
+        (Field::opt(mean(&values)), at(50.0), at(90.0), at(99.0))
+    };
+    macro_rules! fill {
+        ($of:expr, $avg:ident, $p50:ident, $p90:ident, $p99:ident) => {
+            (cell.$avg, cell.$p50, cell.$p90, cell.$p99) = family($of)
+        };
+    }
+    fill!(ttft_s, ttft_avg, ttft_p50, ttft_p90, ttft_p99);
+    fill!(ttst_s, time_to_second_token_avg, time_to_second_token_p50, time_to_second_token_p90, time_to_second_token_p99);
+    fill!(latency_s, request_latency_avg, request_latency_p50, request_latency_p90, request_latency_p99);
+    fill!(tpot_s, inter_token_latency_avg, inter_token_latency_p50, inter_token_latency_p90, inter_token_latency_p99);
+    fill!(user_tps, output_tps_per_user_avg, output_tps_per_user_p50, output_tps_per_user_p90, output_tps_per_user_p99);
+    fill!(e2e_tps, e2e_output_tps_per_user_avg, e2e_output_tps_per_user_p50, e2e_output_tps_per_user_p90, e2e_output_tps_per_user_p99);
+    fill!(
+        chunk_gap_s,
+        chunk_inter_token_latency_avg,
+        chunk_inter_token_latency_p50,
+        chunk_inter_token_latency_p90,
+        chunk_inter_token_latency_p99
+    );
+    let counted = if completed.is_empty() { &generated } else { &completed };
+    let input: Vec<f64> = counted.iter().filter_map(|r| r.prompt_tokens).map(f64::from).collect();
+    let output = sorted(counted.iter().map(|r| f64::from(r.output_tokens())));
+    cell.input_seq_len_avg = Field::opt(mean(&input));
+    cell.output_seq_len_avg = Field::opt(mean(&output));
+    cell.output_seq_len_p50 = Field::opt(percentile(&output, 50.0));
+    cell.output_seq_len_p90 = Field::opt(percentile(&output, 90.0));
+    cell.output_seq_len_p99 = Field::opt(percentile(&output, 99.0));
+    cell.request_count = Field::count(generated.len() as u64);
+    cell.completed_request_count = Field::count(completed.len() as u64);
+    cell.request_samples = Field::Is(generated.iter().map(|r| sample(r)).collect());
+    cell.warmup_duration = Field::opt(measured.warmup.duration_us.map(|us| (us as f64 / 1e3).round() / 1e3));
+}
+
+fn seconds(us: Option<u64>) -> Option<f64> {
+    us.map(|us| us as f64 / 1e6)
+}
+
+fn ttft_s(r: &RequestRecord) -> Option<f64> {
+    seconds(r.ttft_us())
+}
+
+fn ttst_s(r: &RequestRecord) -> Option<f64> {
+    seconds(r.second_us?.checked_sub(r.first_token_us?))
+}
+
+fn latency_s(r: &RequestRecord) -> Option<f64> {
+    seconds(r.latency_us())
+}
+
+/// Time per output token: (last − first) / (tokens − 1).
+fn tpot_s(r: &RequestRecord) -> Option<f64> {
+    let span = r.last_us?.checked_sub(r.first_token_us?).filter(|us| *us > 0)?;
+    let after_first = r.output_tokens().checked_sub(1).filter(|n| *n > 0)?;
+    Some(span as f64 / 1e6 / f64::from(after_first))
+}
+
+fn user_tps(r: &RequestRecord) -> Option<f64> {
+    tpot_s(r).map(|tpot| 1.0 / tpot)
+}
+
+fn e2e_tps(r: &RequestRecord) -> Option<f64> {
+    latency_s(r).filter(|latency| *latency > 0.0).map(|latency| f64::from(r.output_tokens()) / latency)
+}
+
+/// Mean gap between chunks: their span by their number after the first.
+fn chunk_gap_s(r: &RequestRecord) -> Option<f64> {
+    let span = r.last_us?.checked_sub(r.first_token_us?)?;
+    let after_first = r.chunks.checked_sub(1).filter(|n| *n > 0)?;
+    Some(span as f64 / 1e6 / f64::from(after_first))
+}
+
+fn sample(r: &RequestRecord) -> RequestSample {
+    RequestSample {
+        ttft: Field::opt(ttft_s(r)),
+        time_to_second_token: Field::opt(ttst_s(r)),
+        latency: Field::opt(latency_s(r)),
+        inter_token_latency_avg: Field::opt(tpot_s(r)),
+        chunk_inter_token_latency_avg: Field::opt(chunk_gap_s(r)),
+        input_tokens: Field::or_null(r.prompt_tokens.map(Into::into)),
+        output_tokens: Field::int(r.output_tokens()),
+        output_tps_per_user: Field::opt(user_tps(r)),
+        e2e_output_tps_per_user: Field::opt(e2e_tps(r)),
+        completed: Field::Is(r.outcome == Outcome::Finished),
+        ..RequestSample::default()
+    }
+}
+
+/// What the server's counters and gauges say of the window.
+fn server(cell: &mut Cell, measured: &CellMeasurement, context: &CellContext<'_>) {
+    let server = &measured.server;
+    let counted = server.generation_tokens;
+    cell.server_output_tokens = Field::or_null(counted.map(|delta| (delta.delta.round().max(0.0) as u64).into()));
+    cell.server_gen_throughput =
+        Field::opt(counted.and_then(|delta| delta.per_second()).filter(|rate| *rate > 0.0).or(server.gen_throughput_median));
+    cell.server_utilization = Field::opt(server.kv_usage.map(|usage| usage.mean));
+    let spec = server.spec.as_ref();
+    let whole = |value: f64| Field::count(value.round().max(0.0) as u64);
+    let or_null = |value: Option<f64>| value.map_or(Field::Null, whole);
+    cell.server_spec_drafts = or_null(spec.map(|spec| spec.drafts));
+    cell.server_spec_draft_tokens = or_null(spec.map(|spec| spec.draft_tokens));
+    cell.server_spec_accepted_tokens = or_null(spec.map(|spec| spec.accepted_tokens));
+    let by_position = spec.filter(|spec| spec.drafts > 0.0).map(|spec| {
+        let share = |accepted: &f64| Field::num(((accepted / spec.drafts).max(0.0) * 1e4).round() / 1e4);
+        List::<Num>(spec.accepted_per_pos.iter().map(share).collect())
+    });
+    cell.server_spec_pos_accept = Field::Is(by_position.unwrap_or_default());
+    let tps = measured.aggregate_tps();
+    let tokens = measured.tokens.as_ref().map(|tokens| tokens.tokens as f64);
+    let output = counted.map(|delta| delta.delta).filter(|delta| *delta > 0.0).or(tokens);
+    let normal = spec.zip(output).and_then(|(spec, output)| Speculation::new(spec.drafts, spec.draft_tokens, spec.accepted_tokens, output));
+    let mut steps = None;
+    if let Some(normal) = normal {
+        cell.server_spec_accept_rate = Field::num(normal.accept_rate);
+        cell.server_spec_accept_length = Field::num(normal.accept_length);
+        cell.server_engine_steps = Field::num(normal.engine_steps);
+        cell.server_accept_len_effective = Field::num(normal.effective_length);
+        steps = tps.map(|tps| normal.steps_per_s(tps));
+    } else {
+        // Without counters: the median of rate by acceptance length, each pair from one scrape.
+        steps = percentile(&sorted(server.steps_per_s.iter().copied()), 50.0).or(steps);
+        let seconds = measured.window.as_ref().map(Window::seconds);
+        cell.server_spec_accept_rate = Field::opt(server.spec_accept_rate.map(|gauge| gauge.mean));
+        cell.server_spec_accept_length = Field::opt(server.spec_accept_length.map(|gauge| gauge.mean));
+        cell.server_engine_steps = Field::opt(steps.zip(seconds).map(|(steps, seconds)| steps * seconds));
+        cell.server_accept_len_effective = Field::opt(tps.zip(steps.filter(|s| *s > 0.0)).map(|(tps, steps)| tps / steps));
+    }
+    cell.server_steps_per_s = Field::opt(steps);
+    let reference = Some(context.accept_len_ref).filter(|length| *length > 0.0);
+    cell.accept_norm_ref_len = Field::opt(reference);
+    cell.accept_norm_tps = Field::opt(reference.zip(steps).map(|(length, steps)| length * steps));
+}
+
+/// The predecessor's scheduler keys under its old rules; judgement is the verdict's.
+fn scheduler(cell: &mut Cell, measured: &CellMeasurement) {
+    let asked = f64::from(measured.id.concurrency);
+    let (running, waiting) = (measured.server.running, measured.server.waiting);
+    let mean_of = |gauge: Option<GaugeStats>| Field::opt(gauge.map(|gauge| (gauge.mean * 10.0).round() / 10.0));
+    let max_of = |gauge: Option<GaugeStats>| Field::opt(gauge.map(|gauge| gauge.max));
+    cell.avg_running_reqs = mean_of(running);
+    cell.max_running_reqs = max_of(running);
+    cell.effective_concurrency = mean_of(running);
+    cell.avg_queue_reqs = mean_of(waiting);
+    cell.max_queue_reqs = max_of(waiting);
+    cell.queue_fraction = Field::opt(waiting.map(|gauge| (gauge.above_zero * 1e3).round() / 1e3));
+    let busy = running.is_some_and(|gauge| gauge.max > 0.0) || waiting.is_some_and(|gauge| gauge.max > 0.0);
+    cell.underfilled = Field::or_null(running.map(|gauge| asked > 1.0 && busy && gauge.mean < 0.98 * asked));
+    let few = running.is_some_and(|gauge| asked > 1.0 && (gauge.max < asked || gauge.mean < 0.95 * asked));
+    let queued = waiting.is_some_and(|gauge| gauge.max > 0.0);
+    cell.capacity_limited = Field::Is(measured.warmup.timed_out || few || queued);
+    cell.warmup_timed_out = Field::Is(measured.warmup.timed_out);
+    let phase = measured.failure_phase.map(super::super::cell::measurement::FailurePhase::as_str);
+    cell.ready_reason = Field::text(phase.unwrap_or(&measured.warmup.ready_reason));
+    cell.timeout_reason = Field::text(&measured.warmup.timeout_reason);
+}
+
+/// Reasons that a reader of the file could not find again.
+fn found_while_measuring(measured: &CellMeasurement) -> Vec<Reason> {
+    let mut reasons = Vec::new();
+    if measured.interrupted {
+        let seconds = measured.window.as_ref().map_or(0.0, Window::seconds);
+        reasons.push(Reason::new("interrupted", format!("the run was interrupted after {seconds:.1} s of the window")));
+    }
+    if measured.idle.idle == Some(false) {
+        let count = |n: Option<u64>| n.map_or_else(|| "?".to_owned(), |n| n.to_string());
+        let (running, waiting) = (count(measured.idle.running), count(measured.idle.waiting));
+        reasons
+            .push(Reason::new("foreign-traffic", format!("the server was busy before the cell: {running} requests ran, {waiting} waited")));
+    }
+    // A tick every 2 ms: later than a tick in one of a hundred means that arrivals were stamped late as well.
+    if let Some(tick) = measured.client.tick.filter(|tick| tick.p99_us > 2_000) {
+        let (p99, max) = (tick.p99_us as f64 / 1e3, tick.max_us as f64 / 1e3);
+        reasons.push(Reason::new("client-limited", format!("the client's 2 ms tick was late by {p99:.1} ms (p99), {max:.1} ms at most")));
+    }
+    if let Some(gap) = measured.server.gaps.first() {
+        let n = measured.server.gaps.len();
+        reasons.push(Reason::new("metrics-gap", format!("{n} of the window's scrapes failed: {}", gap.reason)));
+    }
+    reasons
+}
+
+fn own(measured: &CellMeasurement, context: &CellContext<'_>, reasons: &[Reason]) -> CellOwn {
+    let client = &measured.client;
+    let tick =
+        |of: fn(&crate::load::health::TickLateness) -> u64| Field::or_null(client.tick.as_ref().map(of)).map(|us: u64| Num(us.into()));
+    let requests: usize = measured.streams.iter().map(|stream| stream.requests.len()).sum();
+    let timeline = TokenTimeline::new(&measured.streams);
+    let scout = measured.scout.as_ref();
+    let (tokens, counted_by) = context.prompt_tokens.map_or((None, "estimate"), |(tokens, by)| (Some(tokens), by));
+    CellOwn {
+        reasons: Field::Is(
+            reasons
+                .iter()
+                .map(|reason| own::ReasonOwn {
+                    code: Field::text(&reason.code),
+                    text: Field::text(&reason.text),
+                    ..own::ReasonOwn::default()
+                })
+                .collect(),
+        ),
+        verdict: Field::text("valid"),
+        window: measured.window.as_ref().map_or(Field::Null, |window| {
+            Field::Is(own::Window {
+                start_us: Field::count(window.start_us),
+                end_us: Field::count(window.end_us),
+                start_spread_us: Field::or_null(client.start_spread_us.map(Into::into)),
+                server_seconds: Field::opt(measured.server.generation_tokens.map(|d| d.to_us.saturating_sub(d.from_us) as f64 / 1e6)),
+                ..own::Window::default()
+            })
+        }),
+        client: Field::Is(CellClient {
+            tick_late_p50_us: tick(|t| t.p50_us),
+            tick_late_p99_us: tick(|t| t.p99_us),
+            tick_late_max_us: tick(|t| t.max_us),
+            ticks: Field::or_null(client.tick.map(|t| t.ticks.into())),
+            load_cpu_us: Field::or_null(client.load_cpu_us.map(Into::into)),
+            span_us: Field::count(client.span_us),
+            load_threads: Field::int(client.threads),
+            connections_opened: Field::int(client.connections_opened),
+            connections_reused: Field::int(client.connections_reused),
+            requests_sent: Field::count(requests as u64),
+            bytes_received: Field::count(client.body_bytes),
+            events_received: Field::count(client.events),
+            ..CellClient::default()
+        }),
+        prompt: Field::Is(Prompt {
+            mode: Field::text(context.prompts),
+            target_tokens: Field::int(measured.id.context_tokens),
+            tokens: Field::or_null(tokens.map(Into::into)),
+            counted_by: Field::text(counted_by),
+            max_tokens: Field::int(measured.cell.max_tokens),
+            max_tokens_asked: measured.cell.clamped_from.map_or(Field::Absent, Field::int),
+            scout_ttft_s: Field::opt(scout.and_then(|scout| seconds(scout.ttft_us))),
+            scout_cached_tokens: Field::or_null(scout.and_then(|scout| scout.cached_tokens).map(Into::into)),
+            ..Prompt::default()
+        }),
+        distributions: measured
+            .window
+            .as_ref()
+            .map_or(Field::Null, |window| Field::Is(distributions(&measured.streams, &timeline, window))),
+        machine: Field::Null,
+        series: Field::Is(CellSeries {
+            tokens_per_s: Field::Is(measured.window.as_ref().map_or_else(List::default, |window| {
+                timeline.per_second(window.start_us, window.end_us).into_iter().map(Into::into).collect()
+            })),
+            requests: Field::Is(columns(measured, &timeline)),
+            ..CellSeries::default()
+        }),
+        ..CellOwn::default()
+    }
+}
+
+/// Of what fell into the window.
+fn distributions(streams: &[StreamRecord], timeline: &TokenTimeline, window: &Window) -> Distributions {
+    let requests = || streams.iter().flat_map(|stream| &stream.requests);
+    let inside = |t_us: Option<u64>| t_us.is_some_and(|t_us| window.contains(t_us));
+    let (mut gaps, mut per_token) = (Vec::new(), Vec::new());
+    for points in &timeline.streams {
+        // A chunk that counts several tokens gives each an equal share of its gap.
+        let chunks: Vec<_> = points.iter().filter(|point| point.chunk).collect();
+        for pair in chunks.windows(2) {
+            let [before, after] = pair else { continue };
+            if before.request == after.request && window.contains(before.t_us) && window.contains(after.t_us) {
+                let gap = (after.t_us - before.t_us) as f64 / 1e6;
+                gaps.push(gap);
+                per_token.extend(std::iter::repeat_n(gap / f64::from(after.tokens.max(1)), after.tokens as usize));
+            }
+        }
+    }
+    Distributions {
+        ttft_s: Field::Is(distribution(requests().filter(|r| inside(r.first_token_us)).filter_map(ttft_s))),
+        chunk_gap_s: Field::Is(distribution(gaps)),
+        itl_s: Field::Is(distribution(per_token)),
+        request_latency_s: Field::Is(distribution(requests().filter(|r| inside(r.last_us)).filter_map(latency_s))),
+        ..Distributions::default()
+    }
+}
+
+fn distribution(values: impl IntoIterator<Item = f64>) -> Distribution {
+    let values = sorted(values);
+    let at = |p: f64| Field::opt(percentile(&values, p).filter(|_| values.len() >= smallest_sample(p)));
+    Distribution {
+        n: Field::count(values.len() as u64),
+        min: Field::opt(values.first().copied()),
+        mean: Field::opt(mean(&values)),
+        p50: Field::opt(percentile(&values, 50.0)),
+        p90: at(90.0),
+        p95: at(95.0),
+        p99: at(99.0),
+        max: Field::opt(values.last().copied()),
+        ..Distribution::default()
+    }
+}
+
+fn columns(measured: &CellMeasurement, timeline: &TokenTimeline) -> RequestColumns {
+    let requests: Vec<(usize, usize, &RequestRecord)> = measured
+        .streams
+        .iter()
+        .enumerate()
+        .flat_map(|(stream, record)| record.requests.iter().enumerate().map(move |(n, request)| (stream, n, request)))
+        .collect();
+    let counts = |of: &dyn Fn(&RequestRecord) -> Option<u64>| {
+        Field::Is(List(requests.iter().map(|(_, _, r)| Field::or_null(of(r).map(Into::into))).collect()))
+    };
+    let in_window = |stream: usize, request: usize| -> Field<Num> {
+        let Some(window) = &measured.window else { return Field::Null };
+        let points = timeline.streams.get(stream).into_iter().flatten();
+        let tokens =
+            points.filter(|point| point.request as usize == request && window.contains(point.t_us)).map(|point| u64::from(point.tokens));
+        Field::Is(Num(tokens.sum::<u64>().into()))
+    };
+    RequestColumns {
+        id: Field::Is(requests.iter().map(|(_, _, r)| r.id.clone()).collect()),
+        stream: counts(&|r| Some(r.stream.into())),
+        sent_us: counts(&|r| r.sent_us),
+        first_token_us: counts(&|r| r.first_token_us),
+        last_token_us: counts(&|r| r.last_us),
+        tokens: counts(&|r| Some(r.output_tokens().into())),
+        window_tokens: Field::Is(List(requests.iter().map(|(stream, n, _)| in_window(*stream, *n)).collect())),
+        prompt_tokens: counts(&|r| r.prompt_tokens.map(Into::into)),
+        cached_tokens: counts(&|r| r.cached_tokens.map(Into::into)),
+        class: Field::Is(requests.iter().map(|(_, _, r)| r.outcome.as_str().to_owned()).collect()),
+        error: Field::Is(List(requests.iter().map(|(_, _, r)| Field::or_null(r.error.clone())).collect())),
+        ..RequestColumns::default()
+    }
+}

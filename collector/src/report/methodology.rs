@@ -1,0 +1,49 @@
+//! How the numbers were made, in words, under the predecessor's keys.
+
+use super::RunRecord;
+use tokscope_shared::field::Field;
+use tokscope_shared::report::extras::{Method, Methodology};
+
+/// The four methods, each with whether this report has numbers made by it.
+pub(super) fn methodology(run: &RunRecord) -> Methodology {
+    let measured = |of: fn(&tokscope_shared::report::cell::Cell) -> bool| run.cells.iter().any(of);
+    let mut prefill = Method::entry(
+        "Prefill",
+        !run.prefill.is_empty(),
+        "prompt_tokens / TTFT",
+        "From the request that each context's first cell sends ahead of its streams: one sample, with the network and the first token in it.",
+    );
+    let mut burst = Method::entry(
+        "Burst / E2E Decode",
+        false,
+        "sum(completion_tokens) / wall time",
+        "A finite number of requests, with admission and prefill.",
+    );
+    if let Field::Is(Method::Entry(entry)) = &mut prefill {
+        entry.mode = Field::text(if run.options.skip_prefill { "skipped" } else { "integrated_decode_scout" });
+    }
+    if let Field::Is(Method::Entry(entry)) = &mut burst {
+        entry.status = Field::text("not run; use --run-burst");
+    }
+    Methodology {
+        prefill,
+        sustained_decode: Method::entry(
+            "Sustained Decode",
+            measured(|_| true),
+            "tokens inside the window / length of the window, edge to edge",
+            "C streams that restart as they finish; the window opens when all of them decode steadily and has fixed edges. \
+             A token belongs to the instant at which its chunk arrived. Tokens are counted by the server's usage, \
+             spread over the chunks where it comes at the end only; aggregate_source says which.",
+        ),
+        burst_e2e_decode: burst,
+        acceptance_normalization: Method::entry(
+            "Acceptance-normalized decode (MTP / speculative)",
+            measured(|cell| cell.server_steps_per_s.f64().is_some_and(|steps| steps > 0.0)),
+            "engine_steps = drafts + max(0, output - (accepted + drafts)); effective length = output / engine_steps; \
+             steps_per_s = aggregate_tps / effective length",
+            "From the server's counters between the two scrapes nearest to the window's edges. Steps are those of sequences: \
+             they compare only at equal concurrency.",
+        ),
+        ..Methodology::default()
+    }
+}

@@ -1,0 +1,333 @@
+//! From what was measured to the report. Old keys follow the predecessor's formulas; what is new goes into the
+//! two `tokscope` sections. It measures nothing and writes no file.
+
+mod cell;
+mod methodology;
+mod startup;
+
+pub use cell::{CellContext, cell};
+
+use crate::clock::{Clock, rfc3339};
+use crate::event::Stamped;
+use crate::plan::LeftOut;
+use crate::scrape::snapshot::Snapshot;
+use serde_json::Value;
+use tokscope_shared::field::{Field, List, Table};
+use tokscope_shared::report::cell::Cell;
+use tokscope_shared::report::diagnostics::{AmdFabric, P2pMark, P2pOverride};
+use tokscope_shared::report::hardware::Hardware;
+use tokscope_shared::report::metadata::Metadata;
+use tokscope_shared::report::own::{self, RunOwn, RunSeries, ServerOwn};
+use tokscope_shared::report::prefill::{PrefillRow, ServerValidation};
+use tokscope_shared::report::{Report, SCHEMA};
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// Every planned cell was tried.
+    Complete,
+    /// The user stopped it.
+    Interrupted,
+    /// It could not go on.
+    Failed,
+}
+
+impl Status {
+    /// Its name in the report.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Status::Complete => "complete",
+            Status::Interrupted => "interrupted",
+            Status::Failed => "failed",
+        }
+    }
+}
+
+/// The options that decide what is measured, as they took effect.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Options {
+    /// `--host` without credentials.
+    pub host: String,
+    /// `--port`.
+    pub port: Option<u16>,
+    /// The model measured.
+    pub model: String,
+    /// Levels of concurrency.
+    pub concurrency: Vec<u32>,
+    /// Context lengths in tokens.
+    pub contexts: Vec<u32>,
+    /// Seconds of a window.
+    pub duration: f64,
+    /// Output limit a request.
+    pub max_tokens: u32,
+    /// Temperature sent; none leaves it to the server.
+    pub temperature: Option<f64>,
+    /// Whether the end-of-sequence token ends a generation.
+    pub respect_eos: bool,
+    /// Whether prefill rows are left out.
+    pub skip_prefill: bool,
+    /// Token budget given.
+    pub kv_budget: Option<u64>,
+    /// Context-parallel size given.
+    pub dcp_size: Option<u32>,
+    /// Limit of a cell's warm-up in seconds; 0 is automatic.
+    pub cell_warmup_timeout_seconds: f64,
+    /// Reference acceptance length; 0 is none.
+    pub accept_len_ref: f64,
+    /// How prompts relate: `shared`.
+    pub prompts: &'static str,
+    /// Seed of the prompts' text.
+    pub seed: u64,
+}
+
+/// A row of prefill.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Prefill {
+    /// Context asked for, tokens.
+    pub context_tokens: u32,
+    /// Seconds to the first token.
+    pub ttft_s: f64,
+    /// Prompt tokens as the server counted them; else the context asked for.
+    pub prompt_tokens: u64,
+    /// Those of them from the prefix cache, where the server tells.
+    pub cached_tokens: Option<u64>,
+}
+
+/// Everything a run leaves behind.
+#[derive(Debug)]
+pub struct RunRecord {
+    /// The run's clock.
+    pub clock: Clock,
+    /// How it ended.
+    pub status: Status,
+    /// Twelve letters.
+    pub run_id: String,
+    /// Options.
+    pub options: Options,
+    /// The server.
+    pub server: Server,
+    /// The client's CPUs.
+    pub cpus: usize,
+    /// What was left out.
+    pub left_out: Vec<LeftOut>,
+    /// What happened.
+    pub events: Vec<Stamped>,
+    /// Scrapes over the run.
+    pub scrapes: Vec<Snapshot>,
+    /// Prefill rows.
+    pub prefill: Vec<Prefill>,
+    /// The cells, in order of execution.
+    pub cells: Vec<Cell>,
+}
+
+/// The server as the report names it.
+#[derive(Clone, Debug, Default)]
+pub struct Server {
+    /// `vllm`, `sglang`, `llama_cpp`, `openai_proxy`.
+    pub engine: String,
+    /// Version.
+    pub version: Option<String>,
+    /// `host:port` or the URL given, without credentials.
+    pub display: String,
+    /// The full base URL, without credentials.
+    pub url: String,
+    /// Its address as resolved.
+    pub address: Option<String>,
+    /// Name, value and source of each limit.
+    pub limits: Vec<(String, u64, String)>,
+    /// Why its metrics can't be read; none where they can.
+    pub metrics_warning: Option<String>,
+}
+
+impl Server {
+    fn limit(&self, name: &str) -> Option<u64> {
+        self.limits.iter().find(|limit| limit.0 == name).map(|limit| limit.1)
+    }
+}
+
+/// The report of a run.
+pub fn assemble(run: &RunRecord) -> Report {
+    let ended_us = run.clock.now_us();
+    Report {
+        tokscope: Field::Is(own(run, ended_us)),
+        metadata: Field::Is(metadata(run)),
+        startup_diagnostics: Field::Is(startup::diagnostics(run)),
+        nvidia_p2p_override: Field::Is(P2pOverride { status: Field::text("not_run"), ..P2pOverride::default() }),
+        p2pmark: Field::Is(P2pMark { status: Field::text("not_run"), ..P2pMark::default() }),
+        amd_fabric: Field::Is(AmdFabric { status: Field::text("not_run"), ..AmdFabric::default() }),
+        hardware_run_summary: Field::Is(Hardware::default()),
+        event_log: Field::Is(run.events.iter().filter_map(|event| event.event.log_line(&run.clock.wall_at(event.t_us))).collect()),
+        prefill: Field::Is(prefill(run)),
+        results: Field::Is(run.cells.iter().cloned().collect()),
+        summary_table: Field::Is(summary(&run.cells)),
+        burst_results: Field::Is(List::default()),
+        burst_summary_table: Field::Is(Table::default()),
+        methodology: Field::Is(methodology::methodology(run)),
+        ..Report::default()
+    }
+}
+
+fn own(run: &RunRecord, ended_us: u64) -> RunOwn {
+    let time = |t_us| Field::text(rfc3339(&run.clock.wall_at(t_us)));
+    let limits = run.server.limits.iter().map(|(name, value, source)| own::Limit {
+        name: Field::text(name),
+        value: Field::count(*value),
+        source: Field::text(source),
+        ..own::Limit::default()
+    });
+    let left_out = run.left_out.iter().map(|left| own::LeftOut {
+        layer: Field::text(left.layer),
+        context_tokens: Field::int(left.context_tokens),
+        concurrency: Field::int(left.concurrency),
+        code: Field::text(left.code.as_str()),
+        missing_tokens: Field::or_null(left.missing_tokens).map(|n: u64| n.into()),
+        text: Field::text(&left.text),
+        ..own::LeftOut::default()
+    });
+    let events = run.events.iter().filter_map(|stamped| {
+        Some(own::RunEvent {
+            t_us: Field::count(stamped.t_us),
+            kind: Field::text(stamped.event.kind()),
+            text: Field::text(stamped.event.log_text()?),
+            ..own::RunEvent::default()
+        })
+    });
+    RunOwn {
+        schema: Field::int(SCHEMA),
+        status: Field::text(run.status.as_str()),
+        run_id: Field::text(&run.run_id),
+        started: time(0),
+        ended: time(ended_us),
+        options: Field::Is(serde_json::to_value(&run.options).unwrap_or(Value::Null)),
+        server: Field::Is(ServerOwn {
+            engine: Field::text(&run.server.engine),
+            version: Field::or_null(run.server.version.clone()),
+            limits: Field::Is(limits.collect()),
+            ..ServerOwn::default()
+        }),
+        client: Field::Is(own::ClientOwn {
+            origin_ns: Field::count(run.clock.origin_ns()),
+            address: Field::or_null(run.server.address.clone()),
+            stamp: Field::text("read"),
+            cpus: Field::count(run.cpus as u64),
+            ..own::ClientOwn::default()
+        }),
+        left_out: Field::Is(left_out.collect()),
+        events: Field::Is(events.collect()),
+        series: Field::Is(series(&run.scrapes)),
+        repeats: Field::Is(List::default()),
+        segments: Field::Is(List::default()),
+        ..RunOwn::default()
+    }
+}
+
+fn series(scrapes: &[Snapshot]) -> RunSeries {
+    let numbers = |of: fn(&Snapshot) -> Option<f64>| Field::Is(List(scrapes.iter().map(|scrape| Field::opt(of(scrape))).collect()));
+    let counts = |of: fn(&Snapshot) -> u64| Field::Is(List(scrapes.iter().map(|scrape| Field::count(of(scrape))).collect()));
+    RunSeries {
+        scrape_t_us: counts(|s| s.t_us),
+        scrape_took_us: counts(|s| s.t_us.saturating_sub(s.sent_us)),
+        running: numbers(|s| s.values.running),
+        waiting: numbers(|s| s.values.waiting),
+        kv_usage: numbers(|s| s.values.kv_usage),
+        generation_tokens: numbers(|s| s.values.generation_tokens),
+        ..RunSeries::default()
+    }
+}
+
+fn metadata(run: &RunRecord) -> Metadata {
+    let options = &run.options;
+    let warning = run.server.metrics_warning.clone();
+    Metadata {
+        version: Field::text(env!("CARGO_PKG_VERSION")),
+        engine: Field::text(&run.server.engine),
+        model: Field::text(&options.model),
+        server: Field::text(&run.server.display),
+        timestamp: Field::text(rfc3339(&run.clock.wall_now())),
+        decode_mode: Field::text("duration"),
+        primary_decode_layer: Field::text("sustained_decode"),
+        duration_per_test: Field::num(options.duration),
+        request_count: Field::int(0),
+        warmup_request_count: Field::int(0),
+        run_burst: Field::Is(false),
+        prefill_mode: Field::text(if options.skip_prefill { "skipped" } else { "integrated_decode_scout" }),
+        standalone_prefill: Field::Is(false),
+        prefill_only: Field::Is(false),
+        skip_prefill: Field::Is(options.skip_prefill),
+        burst_e2e_status: Field::text("not_run_use_--run-burst"),
+        burst_request_count: Field::int(0),
+        burst_warmup_request_count: Field::int(0),
+        burst_requests_per_concurrency: Field::int(5),
+        decode_warmup_seconds: Field::num(0.0),
+        decode_warmup_context: Field::int(0),
+        decode_warmup_concurrency: Field::int(0),
+        cell_warmup_timeout_seconds: Field::num(options.cell_warmup_timeout_seconds),
+        cell_warmup_timeout_policy: Field::text("<64k:60s,<128k:120s,>=128k:180s when override is 0"),
+        show_capacity_limited_values: Field::Is(true),
+        max_tokens: Field::int(options.max_tokens),
+        temperature: Field::opt(options.temperature),
+        ignore_eos: Field::Is(!options.respect_eos),
+        max_total_tokens: Field::count(run.server.limit("kv_budget_tokens").unwrap_or(0)),
+        dcp_size: Field::int(options.dcp_size.unwrap_or(0)),
+        metrics_available: Field::Is(warning.is_none()),
+        metrics_warning: Field::text(warning.unwrap_or_default()),
+        concurrency_levels: Field::Is(options.concurrency.iter().map(|n| n.to_owned().into()).collect()),
+        context_lengths: Field::Is(options.contexts.iter().map(|n| n.to_owned().into()).collect()),
+        startup_diagnostics_available: Field::Is(true),
+        nvidia_p2p_override_effective: Field::Null,
+        p2pmark_status: Field::text("not_run"),
+        amd_fabric_status: Field::text("not_run"),
+        ..Metadata::default()
+    }
+}
+
+fn prefill(run: &RunRecord) -> Table<PrefillRow> {
+    let mut rows: Vec<&Prefill> = run.prefill.iter().collect();
+    rows.sort_by_key(|row| row.context_tokens);
+    rows.into_iter()
+        .map(|row| {
+            let seconds = Field::num((row.ttft_s * 1e3).round() / 1e3);
+            let rate = Field::num((row.prompt_tokens as f64 / row.ttft_s).round());
+            let cached = Field::or_null(row.cached_tokens.map(Into::into));
+            let row_of = PrefillRow {
+                ttft_seconds: seconds.clone(),
+                prefill_seconds: seconds.clone(),
+                tok_per_sec: rate.clone(),
+                client_ttft_seconds: seconds,
+                client_tok_per_sec: rate,
+                prompt_tokens: Field::count(row.prompt_tokens),
+                samples: Field::int(1),
+                method: Field::text("integrated_scout"),
+                server_validation: Field::Is(ServerValidation {
+                    method: Field::text(""),
+                    tok_per_sec: Field::Null,
+                    prefill_seconds: Field::Null,
+                    prompt_tokens: Field::Null,
+                    request_prompt_tokens: Field::Null,
+                    cached_tokens: cached,
+                    token_source: Field::text(""),
+                    samples: Field::int(0),
+                    invalid_reason: Field::text(""),
+                    ..ServerValidation::default()
+                }),
+                hardware_summary: Field::Is(Hardware::default()),
+                ..PrefillRow::default()
+            };
+            (row.context_tokens.to_string(), row_of)
+        })
+        .collect()
+}
+
+/// Rates by context and concurrency, in order of execution; null where a cell has none.
+fn summary(cells: &[Cell]) -> Table<Table<tokscope_shared::field::Num>> {
+    let mut table: Vec<(String, Field<Table<tokscope_shared::field::Num>>)> = Vec::new();
+    for cell in cells {
+        let (Some(context), Some(level)) = (cell.context_tokens.i64(), cell.concurrency.i64()) else { continue };
+        let entry = (level.to_string(), cell.aggregate_tps.clone());
+        match table.iter_mut().find(|(key, _)| *key == context.to_string()) {
+            Some((_, Field::Is(row))) => row.0.push(entry),
+            _ => table.push((context.to_string(), Field::Is(Table(vec![entry])))),
+        }
+    }
+    Table(table)
+}

@@ -1,0 +1,284 @@
+//! Runs the engine against the clock on a thread of its own, and hands the tokens to the sockets
+//! itself, so that it knows when each one left. What a slow client doesn't take waits for that
+//! client alone. No parsing and no other I/O happens here.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::{SendFlags, send};
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+
+use super::chunks::Answer;
+use super::clock;
+use super::engine::{Arrival, Emission, Engine, Finish};
+use super::metrics::Snapshot;
+use super::truth::{Archive, End, Records, RequestTruth};
+
+/// The thread sleeps until this long before something is due and spins for the rest.
+const SPIN_NS: u64 = 200_000;
+/// How often a socket that took too little is tried again.
+const RETRY_NS: u64 = 1_000_000;
+/// A client that leaves this much unread is given up.
+const BACKLOG_BYTES: usize = 64 << 20;
+
+/// What the connections ask of the driver.
+#[derive(Debug)]
+pub(crate) enum Command {
+    Start(Box<Start>),
+    Cancel(u64),
+    Snapshot(oneshot::Sender<Snapshot>),
+    Records(u64, oneshot::Sender<Records>),
+    Reset(oneshot::Sender<()>),
+    Stop,
+}
+
+/// A request to be answered on a socket.
+#[derive(Debug)]
+pub(crate) struct Start {
+    pub(crate) id: String,
+    pub(crate) stream: bool,
+    pub(crate) arrival: Arrival,
+    pub(crate) answer: Answer,
+    pub(crate) socket: Arc<TcpStream>,
+    /// Told when the last byte is with the kernel. Dropped when the request fails.
+    pub(crate) done: oneshot::Sender<()>,
+}
+
+/// Tokens whose bytes end at an offset of the answer.
+#[derive(Debug)]
+struct Mark {
+    end: u64,
+    due_ns: u64,
+    tokens: u32,
+}
+
+#[derive(Debug)]
+struct Live {
+    answer: Answer,
+    socket: Arc<TcpStream>,
+    done: oneshot::Sender<()>,
+    record: RequestTruth,
+    /// Bytes not yet taken by the kernel, from `sent` on.
+    out: Vec<u8>,
+    sent: usize,
+    /// Offset of `out`'s first byte in the answer.
+    base: u64,
+    marks: VecDeque<Mark>,
+    finish: Option<Finish>,
+    /// Tokens of an answer in one piece, which are all handed over at its end.
+    held_tokens: u32,
+}
+
+impl Live {
+    fn is_flushed(&self) -> bool {
+        self.sent == self.out.len()
+    }
+
+    /// Gives the kernel what it takes now, and notes which tokens left.
+    fn flush(&mut self) -> Result<(), End> {
+        while self.sent < self.out.len() {
+            // Not through the runtime, which would have to notice first that there is room again.
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            match send(&self.socket, &self.out[self.sent..], flags) {
+                Ok(0) => return Err(End::Disconnect),
+                Ok(count) => self.sent += count,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => break,
+                Err(_) => return Err(End::Disconnect),
+            }
+        }
+        let now_ns = clock::now_ns();
+        let reached = self.base + self.sent as u64;
+        while self.marks.front().is_some_and(|mark| mark.end <= reached)
+            && let Some(mark) = self.marks.pop_front()
+        {
+            self.record.handed_ns.push(now_ns);
+            self.record.tokens.push(mark.tokens);
+            self.record.late_ns.push(now_ns.saturating_sub(mark.due_ns));
+        }
+        if self.is_flushed() {
+            self.base = reached;
+            self.out.clear();
+            self.sent = 0;
+        } else if self.out.len() - self.sent > BACKLOG_BYTES {
+            return Err(End::TooSlow);
+        }
+        Ok(())
+    }
+
+    fn emit(&mut self, emission: &Emission) {
+        self.record.cached_tokens = emission.cached_tokens;
+        self.finish = emission.finish;
+        self.answer.emit(emission, &mut self.out);
+        self.held_tokens += emission.tokens;
+        if self.record.stream || emission.finish.is_some() {
+            self.marks.push_back(Mark {
+                end: self.base + self.out.len() as u64,
+                due_ns: emission.due_ns,
+                tokens: std::mem::take(&mut self.held_tokens),
+            });
+        }
+    }
+}
+
+/// The driver's state.
+#[derive(Debug)]
+pub(crate) struct Driver {
+    engine: Engine,
+    live: HashMap<u64, Live>,
+    /// Requests with bytes that a socket didn't take.
+    blocked: Vec<u64>,
+    archive: Archive,
+}
+
+impl Driver {
+    pub(crate) fn new(engine: Engine) -> Self {
+        Self { engine, live: HashMap::new(), blocked: Vec::new(), archive: Archive::default() }
+    }
+
+    /// Works until told to stop, or until nobody is left who could.
+    pub(crate) fn run(mut self, commands: &Receiver<Command>) {
+        let mut emissions = Vec::new();
+        let mut retry_ns = 0;
+        loop {
+            let now_ns = clock::now_ns();
+            if self.engine.advance(now_ns, &mut emissions) {
+                for emission in emissions.drain(..) {
+                    self.emit(&emission);
+                }
+            }
+            if !self.blocked.is_empty() && now_ns >= retry_ns {
+                self.retry();
+                retry_ns = now_ns + RETRY_NS;
+            }
+            let wait = self.wait_ns(retry_ns);
+            match commands.recv_timeout(Duration::from_nanos(wait)) {
+                Ok(Command::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+                Ok(command) => self.obey(command),
+                Err(RecvTimeoutError::Timeout) => self.spin(),
+            }
+        }
+    }
+
+    /// How long to sleep at most.
+    fn wait_ns(&self, retry_ns: u64) -> u64 {
+        let now_ns = clock::now_ns();
+        let due = self.engine.next_due().map(|due| due.saturating_sub(now_ns + SPIN_NS));
+        let retry = (!self.blocked.is_empty()).then(|| retry_ns.saturating_sub(now_ns));
+        // Idle, a command ends the sleep; the limit only keeps the duration sane.
+        due.into_iter().chain(retry).min().unwrap_or(1_000_000_000)
+    }
+
+    /// Waits out the last moment before something is due.
+    fn spin(&self) {
+        if let Some(due) = self.engine.next_due()
+            && due.saturating_sub(clock::now_ns()) <= SPIN_NS
+        {
+            while clock::now_ns() < due {
+                std::hint::spin_loop();
+            }
+        }
+    }
+
+    fn obey(&mut self, command: Command) {
+        match command {
+            Command::Start(start) => self.start(*start),
+            Command::Cancel(key) => self.end(key, End::Disconnect),
+            // Who asked may be gone; then nobody misses the answer.
+            Command::Snapshot(reply) => {
+                let counters = self.engine.counters().clone();
+                let gauges = self.engine.gauges();
+                let _ = reply.send(Snapshot { counters, gauges });
+            }
+            Command::Records(since_ns, reply) => {
+                let running = self.live.values().map(|live| &live.record);
+                let records = self.archive.records(clock::now_ns(), since_ns, running);
+                let _ = reply.send(records);
+            }
+            Command::Reset(reply) => {
+                self.archive.clear();
+                let _ = reply.send(());
+            }
+            Command::Stop => {}
+        }
+    }
+
+    fn start(&mut self, start: Start) {
+        let Start { id, stream, arrival, answer, socket, done } = start;
+        let key = arrival.key;
+        let mut live = Live {
+            record: RequestTruth {
+                id,
+                received_ns: arrival.received_ns,
+                prompt_tokens: arrival.prompt.tokens,
+                cached_tokens: 0,
+                handed_ns: Vec::new(),
+                tokens: Vec::new(),
+                late_ns: Vec::new(),
+                end: End::Running,
+                stream,
+            },
+            answer,
+            socket,
+            done,
+            out: Vec::new(),
+            sent: 0,
+            base: 0,
+            marks: VecDeque::new(),
+            finish: None,
+            held_tokens: 0,
+        };
+        live.answer.head(&mut live.out);
+        self.engine.arrive(arrival);
+        self.live.insert(key, live);
+        self.flush(key);
+    }
+
+    fn emit(&mut self, emission: &Emission) {
+        if let Some(live) = self.live.get_mut(&emission.key) {
+            live.emit(emission);
+            self.flush(emission.key);
+        }
+    }
+
+    fn flush(&mut self, key: u64) {
+        let Some(live) = self.live.get_mut(&key) else {
+            return;
+        };
+        match (live.flush(), live.is_flushed(), live.finish) {
+            (Err(end), ..) => self.end(key, end),
+            (Ok(()), true, Some(Finish::Stop)) => self.end(key, End::Stop),
+            (Ok(()), true, Some(Finish::Length)) => self.end(key, End::Length),
+            (Ok(()), true, None) => {}
+            (Ok(()), false, _) => {
+                if !self.blocked.contains(&key) {
+                    self.blocked.push(key);
+                }
+            }
+        }
+    }
+
+    fn retry(&mut self) {
+        for key in std::mem::take(&mut self.blocked) {
+            self.flush(key);
+        }
+    }
+
+    fn end(&mut self, key: u64, end: End) {
+        let Some(mut live) = self.live.remove(&key) else {
+            return;
+        };
+        live.record.end = end;
+        self.archive.add(live.record);
+        if matches!(end, End::Stop | End::Length) {
+            // The connection may have ended at the same time.
+            let _ = live.done.send(());
+        } else {
+            self.engine.cancel(key, clock::now_ns());
+        }
+    }
+}

@@ -1,0 +1,415 @@
+//! The simulated inference engine as a pure state machine: requests come in with a time, tokens go
+//! out with the time at which they are due. It has no clock and no sockets; the driver has.
+//!
+//! The model in full:
+//! - A request is ready a fixed overhead after its last byte. Ready requests wait in one queue,
+//!   first come, first served.
+//! - One prompt is computed at a time, at the prefill rate; decoding goes on beside it at full
+//!   speed. The prefill takes a slot, and blocks of the KV cache for the prompt and the whole
+//!   answer, so nothing is ever preempted. The first token is due when the prefill ends.
+//! - Sequences that have their first token decode together in steps. Who is there when a step
+//!   begins gets its tokens when it ends: one, and with speculation those accepted. The next
+//!   step begins at that very instant, however late the driver is.
+//! - A client that goes away frees a decoding sequence's slot at the end of the step; a prompt's
+//!   or a waiting one's at once.
+
+use std::collections::VecDeque;
+
+use super::cache::{KvCache, Lease};
+use super::counters::{Counters, Gauges};
+use super::model::Settings;
+use super::tokens::{Prompt, mix};
+
+/// A request as it comes in.
+#[derive(Clone, Debug)]
+pub struct Arrival {
+    /// The caller's name for it, unique.
+    pub key: u64,
+    /// When its last byte was read, in monotonic nanoseconds.
+    pub received_ns: u64,
+    /// Its prompt.
+    pub prompt: Prompt,
+    /// Most tokens it may get, at least 1; prompt and answer fit the context.
+    pub max_output: u32,
+    /// Whether it always gets that many.
+    pub ignore_eos: bool,
+}
+
+/// Why an answer ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finish {
+    /// By itself.
+    Stop,
+    /// At its limit.
+    Length,
+}
+
+impl Finish {
+    /// As `finish_reason` has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Stop => "stop",
+            Self::Length => "length",
+        }
+    }
+}
+
+/// Tokens of one request that are due together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Emission {
+    /// Whose.
+    pub key: u64,
+    /// When they are due, in monotonic nanoseconds.
+    pub due_ns: u64,
+    /// How many, at least 1.
+    pub tokens: u32,
+    /// Prompt tokens that came from the prefix cache; the same in all emissions of a request.
+    pub cached_tokens: u32,
+    /// How many tokens the whole answer will have.
+    pub planned_tokens: u32,
+    /// Set on the last one.
+    pub finish: Option<Finish>,
+}
+
+#[derive(Debug)]
+struct Sequence {
+    arrival: Arrival,
+    ready_ns: u64,
+    planned: u32,
+    finish: Finish,
+    rng: fastrand::Rng,
+    lease: Lease,
+    cached: u32,
+    generated: u32,
+    prefill_start_ns: u64,
+    first_ns: u64,
+    last_ns: u64,
+    gone: bool,
+}
+
+impl Sequence {
+    fn context(&self) -> u64 {
+        u64::from(self.arrival.prompt.tokens) + u64::from(self.generated)
+    }
+
+    fn emission(&self, due_ns: u64, tokens: u32) -> Emission {
+        Emission {
+            key: self.arrival.key,
+            due_ns,
+            tokens,
+            cached_tokens: self.cached,
+            planned_tokens: self.planned,
+            finish: (self.generated == self.planned).then_some(self.finish),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Prefill {
+    end_ns: u64,
+    sequence: Sequence,
+}
+
+#[derive(Debug)]
+struct Step {
+    end_ns: u64,
+    /// The first so many of `decoding` are in it.
+    members: usize,
+}
+
+/// How many steps the recent rate looks back.
+const RATE_STEPS: u32 = 40;
+
+/// The engine.
+#[derive(Debug)]
+pub struct Engine {
+    settings: Settings,
+    cache: KvCache,
+    waiting: VecDeque<Sequence>,
+    prefill: Option<Prefill>,
+    decoding: Vec<Sequence>,
+    step: Option<Step>,
+    /// When the last prefill ended or a slot became free.
+    free_since_ns: u64,
+    arrivals: u64,
+    counters: Counters,
+    rate_since_ns: u64,
+    rate_steps: u32,
+    rate_tokens: u64,
+}
+
+impl Engine {
+    /// An idle engine. The settings must have passed [`Settings::check`].
+    pub fn new(settings: Settings) -> Self {
+        let cache = KvCache::new(settings.kv_blocks(), settings.block_tokens, settings.prefix_cache);
+        let counters = Counters::new(settings.spec_accept.len());
+        Self {
+            settings,
+            cache,
+            waiting: VecDeque::new(),
+            prefill: None,
+            decoding: Vec::new(),
+            step: None,
+            free_since_ns: 0,
+            arrivals: 0,
+            counters,
+            rate_since_ns: 0,
+            rate_steps: 0,
+            rate_tokens: 0,
+        }
+    }
+
+    /// Takes a request in.
+    pub fn arrive(&mut self, arrival: Arrival) {
+        let seed = mix(self.settings.seed ^ mix(self.arrivals));
+        self.arrivals += 1;
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let limit = arrival.max_output.max(1);
+        let natural = match arrival.ignore_eos {
+            true => u32::MAX,
+            false => geometric(&mut rng, self.settings.mean_output_tokens),
+        };
+        self.waiting.push_back(Sequence {
+            ready_ns: arrival.received_ns + self.settings.overhead_ns(),
+            planned: natural.min(limit),
+            finish: if natural < limit { Finish::Stop } else { Finish::Length },
+            arrival,
+            rng,
+            lease: Lease::default(),
+            cached: 0,
+            generated: 0,
+            prefill_start_ns: 0,
+            first_ns: 0,
+            last_ns: 0,
+            gone: false,
+        });
+        self.start_prefill();
+    }
+
+    /// The client of a request went away. Unknown or ended ones are ignored.
+    pub fn cancel(&mut self, key: u64, now_ns: u64) {
+        if let Some(at) = self.waiting.iter().position(|s| s.arrival.key == key) {
+            self.waiting.remove(at);
+            self.counters.aborted += 1;
+        } else if let Some(prefill) = self.prefill.take_if(|p| p.sequence.arrival.key == key) {
+            self.cache.release(&prefill.sequence.lease);
+            self.counters.aborted += 1;
+            self.free_since_ns = self.free_since_ns.max(now_ns);
+        } else if let Some(sequence) = self.decoding.iter_mut().find(|s| s.arrival.key == key) {
+            sequence.gone = true;
+            return;
+        }
+        self.start_prefill();
+    }
+
+    /// When something is due next, in monotonic nanoseconds; nothing where the engine is idle.
+    pub fn next_due(&self) -> Option<u64> {
+        let step = self.step.as_ref().map(|step| step.end_ns);
+        let prefill = self.prefill.as_ref().map(|prefill| prefill.end_ns);
+        step.into_iter().chain(prefill).min()
+    }
+
+    /// Does the one thing that is due next, if it is due by `now_ns`, and appends what it emits.
+    /// Says whether there was one.
+    pub fn advance(&mut self, now_ns: u64, out: &mut Vec<Emission>) -> bool {
+        match self.next_due() {
+            Some(due) if due <= now_ns => {
+                if self.step.as_ref().is_some_and(|step| step.end_ns == due) {
+                    self.end_step(due, out);
+                } else {
+                    self.end_prefill(due, out);
+                }
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The counters.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// What is going on now.
+    pub fn gauges(&self) -> Gauges {
+        let running = self.decoding.iter().chain(self.prefill.as_ref().map(|p| &p.sequence));
+        let own = running.clone().map(|sequence| {
+            let tokens = sequence.context().div_ceil(u64::from(self.settings.block_tokens));
+            (tokens as u32).saturating_sub(sequence.lease.shared_blocks())
+        });
+        Gauges {
+            running: running.clone().count(),
+            waiting: self.waiting.len(),
+            kv_blocks_used: own.sum::<u32>() + self.cache.shared_in_use(),
+            kv_blocks: self.settings.kv_blocks(),
+        }
+    }
+
+    /// Begins the next prefill where the lane is free and the head of the queue fits.
+    fn start_prefill(&mut self) {
+        if self.prefill.is_some() || self.decoding.len() >= self.settings.slots as usize {
+            return;
+        }
+        let Some(head) = self.waiting.front() else {
+            return;
+        };
+        let Some((lease, cached)) = self.cache.reserve(&head.arrival.prompt, head.planned) else {
+            return;
+        };
+        let Some(mut sequence) = self.waiting.pop_front() else {
+            return;
+        };
+        let prompt = sequence.arrival.prompt.tokens;
+        let start_ns = sequence.ready_ns.max(self.free_since_ns);
+        sequence.lease = lease;
+        sequence.cached = cached;
+        sequence.prefill_start_ns = start_ns;
+        self.counters.cache_queries += u64::from(prompt);
+        self.counters.cache_hits += u64::from(cached);
+        let end_ns = start_ns.saturating_add(self.settings.prefill_ns(prompt - cached));
+        self.prefill = Some(Prefill { end_ns, sequence });
+    }
+
+    fn end_prefill(&mut self, now_ns: u64, out: &mut Vec<Emission>) {
+        let Some(Prefill { mut sequence, .. }) = self.prefill.take() else {
+            return;
+        };
+        self.cache.publish(&mut sequence.lease, &sequence.arrival.prompt);
+        sequence.generated = 1;
+        sequence.first_ns = now_ns;
+        sequence.last_ns = now_ns;
+        let counters = &mut self.counters;
+        counters.prompt_tokens += u64::from(sequence.arrival.prompt.tokens);
+        counters.cached_tokens += u64::from(sequence.cached);
+        counters.generation_tokens += 1;
+        counters.first_token.observe_ns(now_ns - sequence.arrival.received_ns);
+        counters.iteration.observe(f64::from(sequence.arrival.prompt.tokens - sequence.cached));
+        out.push(sequence.emission(now_ns, 1));
+        if sequence.generated == sequence.planned {
+            self.retire(&sequence);
+        } else {
+            self.decoding.push(sequence);
+        }
+        self.free_since_ns = now_ns;
+        self.start_prefill();
+        if self.step.is_none() {
+            self.start_step(now_ns);
+        }
+    }
+
+    fn start_step(&mut self, now_ns: u64) {
+        let context = self.decoding.iter().map(Sequence::context).sum();
+        let members = self.decoding.len();
+        if self.rate_steps == 0 {
+            // The first step of those that the recent rate is over.
+            self.rate_since_ns = now_ns;
+        }
+        self.step = (members > 0).then(|| Step { end_ns: now_ns.saturating_add(self.settings.step_ns(members, context)), members });
+    }
+
+    fn end_step(&mut self, now_ns: u64, out: &mut Vec<Emission>) {
+        let members = self.step.take().map_or(0, |step| step.members);
+        let before = self.decoding.len();
+        let mut step_tokens = 0;
+        for (at, mut sequence) in std::mem::take(&mut self.decoding).into_iter().enumerate() {
+            if sequence.gone {
+                self.cache.release(&sequence.lease);
+                self.counters.aborted += 1;
+                continue;
+            }
+            if at >= members {
+                self.decoding.push(sequence);
+                continue;
+            }
+            let tokens = self.draw_tokens(&mut sequence);
+            step_tokens += u64::from(tokens);
+            self.counters.between_tokens.observe_ns(now_ns - sequence.last_ns);
+            sequence.generated += tokens;
+            sequence.last_ns = now_ns;
+            out.push(sequence.emission(now_ns, tokens));
+            if sequence.generated == sequence.planned {
+                self.retire(&sequence);
+            } else {
+                self.decoding.push(sequence);
+            }
+        }
+        self.counters.generation_tokens += step_tokens;
+        self.counters.iteration.observe(step_tokens as f64);
+        if self.decoding.len() < before && self.prefill.is_none() {
+            self.free_since_ns = now_ns;
+        }
+        self.start_prefill();
+        self.watch_rate(now_ns, step_tokens);
+        self.start_step(now_ns);
+    }
+
+    /// How many tokens a sequence gets in a step.
+    fn draw_tokens(&mut self, sequence: &mut Sequence) -> u32 {
+        let shares = &self.settings.spec_accept;
+        let left = sequence.planned - sequence.generated;
+        if shares.is_empty() {
+            return 1;
+        }
+        // One draw against falling shares: each position is accepted with its own share, and none
+        // without the one before it.
+        let draw = sequence.rng.f64();
+        let accepted = shares.partition_point(|share| draw < *share);
+        self.counters.draft(accepted);
+        (accepted as u32 + 1).min(left)
+    }
+
+    fn retire(&mut self, sequence: &Sequence) {
+        self.cache.release(&sequence.lease);
+        let counters = &mut self.counters;
+        match sequence.finish {
+            Finish::Stop => counters.ended_stop += 1,
+            Finish::Length => counters.ended_length += 1,
+        }
+        let arrival = &sequence.arrival;
+        let decode_ns = sequence.last_ns - sequence.first_ns;
+        counters.whole.observe_ns(sequence.last_ns - arrival.received_ns);
+        counters.queue.observe_ns(sequence.prefill_start_ns - arrival.received_ns);
+        counters.inference.observe_ns(sequence.last_ns - sequence.prefill_start_ns);
+        counters.prefill.observe_ns(sequence.first_ns - sequence.prefill_start_ns);
+        counters.decode.observe_ns(decode_ns);
+        let computed = arrival.prompt.tokens - sequence.cached;
+        counters.computed_tokens.observe(f64::from(computed));
+        counters.request_prompt.observe(f64::from(arrival.prompt.tokens));
+        counters.request_generation.observe(f64::from(sequence.generated));
+        counters.max_tokens.observe(f64::from(arrival.max_output));
+        counters.ones.observe(1.0);
+        counters.zeros.observe(0.0);
+        if sequence.generated > 1 {
+            counters.per_output_token.observe_ns(decode_ns / u64::from(sequence.generated - 1));
+        }
+    }
+
+    fn watch_rate(&mut self, now_ns: u64, tokens: u64) {
+        self.rate_steps += 1;
+        self.rate_tokens += tokens;
+        if self.decoding.is_empty() {
+            self.counters.recent_tok_s = 0.0;
+        } else if self.rate_steps >= RATE_STEPS {
+            let seconds = (now_ns - self.rate_since_ns) as f64 / 1e9;
+            self.counters.recent_tok_s = self.rate_tokens as f64 / seconds;
+        } else {
+            return;
+        }
+        self.rate_steps = 0;
+        self.rate_tokens = 0;
+    }
+}
+
+/// A length of at least 1 with the given mean.
+fn geometric(rng: &mut fastrand::Rng, mean: f64) -> u32 {
+    if mean <= 1.0 {
+        return 1;
+    }
+    let more = (1.0 - rng.f64()).ln() / (1.0 - 1.0 / mean).ln();
+    // Saturates at the ends.
+    (more as u32).saturating_add(1)
+}
+
+#[cfg(test)]
+#[path = "engine_tests.rs"]
+mod tests;

@@ -1,0 +1,327 @@
+//! HTTP/1.1 by hand, so that every byte's way to the socket is known: reading requests (httparse
+//! for the heads) and putting responses into bytes. What is answered is not decided here.
+
+use std::io::ErrorKind;
+use std::sync::Arc;
+
+use tokio::net::TcpStream;
+
+use super::clock;
+use super::model::Flavour;
+
+/// Largest head of a request.
+const HEAD_BYTES: usize = 64 << 10;
+/// Largest body.
+const BODY_BYTES: usize = 256 << 20;
+/// What the kernel is asked to hold of an answer.
+const SEND_BUFFER_BYTES: usize = 128 << 10;
+/// How much may wait unread behind a request that is being answered.
+pub(crate) const AHEAD_BYTES: usize = 1 << 20;
+
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) method: String,
+    pub(crate) path: String,
+    pub(crate) query: String,
+    pub(crate) request_id: Option<String>,
+    pub(crate) body: Vec<u8>,
+    /// When its last byte was read.
+    pub(crate) received_ns: u64,
+    pub(crate) keep_alive: bool,
+}
+
+/// Why there is no request.
+#[derive(Debug)]
+pub(crate) enum ReadError {
+    /// The client closed or broke the connection.
+    Closed,
+    /// Not HTTP; to be answered with 400 and a close.
+    Invalid,
+    /// To be answered with 413 and a close.
+    TooLarge,
+}
+
+/// A client's connection. The socket is shared with the driver, which writes the answers that have
+/// tokens in them; all else is written from here, never both at once.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    stream: Arc<TcpStream>,
+    unread: Vec<u8>,
+    scratch: Box<[u8]>,
+    last_read_ns: u64,
+}
+
+fn is_passing(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock)
+}
+
+struct Head {
+    request: Request,
+    bytes: usize,
+    length: usize,
+    chunked: bool,
+    expects_continue: bool,
+}
+
+impl Connection {
+    pub(crate) fn new(stream: TcpStream) -> std::io::Result<Self> {
+        stream.set_nodelay(true)?;
+        // Left to itself, the kernel would take megabytes for a client that reads nothing, and call
+        // that handed over.
+        rustix::net::sockopt::set_socket_send_buffer_size(&stream, SEND_BUFFER_BYTES)?;
+        Ok(Self { stream: Arc::new(stream), unread: Vec::new(), scratch: vec![0; 64 << 10].into_boxed_slice(), last_read_ns: 0 })
+    }
+
+    pub(crate) fn socket(&self) -> Arc<TcpStream> {
+        Arc::clone(&self.stream)
+    }
+
+    pub(crate) fn unread_bytes(&self) -> usize {
+        self.unread.len()
+    }
+
+    /// Reads what is there. Cancel-safe.
+    pub(crate) async fn fill(&mut self) -> Result<(), ReadError> {
+        loop {
+            self.stream.readable().await.map_err(|_| ReadError::Closed)?;
+            match self.stream.try_read(&mut self.scratch) {
+                Ok(0) => return Err(ReadError::Closed),
+                Ok(count) => {
+                    self.last_read_ns = clock::now_ns();
+                    self.unread.extend_from_slice(&self.scratch[..count]);
+                    return Ok(());
+                }
+                Err(error) if is_passing(&error) => {}
+                Err(_) => return Err(ReadError::Closed),
+            }
+        }
+    }
+
+    pub(crate) async fn write_all(&self, mut bytes: &[u8]) -> Result<(), ReadError> {
+        while !bytes.is_empty() {
+            self.stream.writable().await.map_err(|_| ReadError::Closed)?;
+            match self.stream.try_write(bytes) {
+                Ok(count) => bytes = &bytes[count..],
+                Err(error) if is_passing(&error) => {}
+                Err(_) => return Err(ReadError::Closed),
+            }
+        }
+        Ok(())
+    }
+
+    /// The next request, whole.
+    pub(crate) async fn read_request(&mut self) -> Result<Request, ReadError> {
+        let head = loop {
+            if let Some(head) = parse_head(&self.unread)? {
+                break head;
+            }
+            if self.unread.len() > HEAD_BYTES {
+                return Err(ReadError::Invalid);
+            }
+            self.fill().await?;
+        };
+        self.unread.drain(..head.bytes);
+        let mut request = head.request;
+        if head.length > BODY_BYTES {
+            return Err(ReadError::TooLarge);
+        }
+        if head.expects_continue && self.unread.is_empty() {
+            self.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await?;
+        }
+        if head.chunked {
+            request.body = self.read_chunked().await?;
+        } else {
+            self.unread.reserve(head.length.saturating_sub(self.unread.len()));
+            while self.unread.len() < head.length {
+                self.fill().await?;
+            }
+            let rest = self.unread.split_off(head.length);
+            request.body = std::mem::replace(&mut self.unread, rest);
+        }
+        request.received_ns = self.last_read_ns;
+        Ok(request)
+    }
+
+    async fn read_chunked(&mut self) -> Result<Vec<u8>, ReadError> {
+        let mut body = Vec::new();
+        let mut at = 0;
+        loop {
+            match httparse::parse_chunk_size(&self.unread[at..]) {
+                Ok(httparse::Status::Complete((line, size))) => {
+                    let size = usize::try_from(size).map_err(|_| ReadError::TooLarge)?;
+                    if size > BODY_BYTES - body.len() {
+                        return Err(ReadError::TooLarge);
+                    }
+                    at += line;
+                    if size == 0 {
+                        self.skip_trailers(at).await?;
+                        return Ok(body);
+                    }
+                    while self.unread.len() < at + size + 2 {
+                        self.fill().await?;
+                    }
+                    let chunk = &self.unread[at..at + size + 2];
+                    let Some(data) = chunk.strip_suffix(b"\r\n") else {
+                        return Err(ReadError::Invalid);
+                    };
+                    body.extend_from_slice(data);
+                    // What is read is dropped now and then, not for each of many small chunks.
+                    at += size + 2;
+                    if at > HEAD_BYTES {
+                        self.unread.drain(..at);
+                        at = 0;
+                    }
+                }
+                Ok(httparse::Status::Partial) if self.unread.len() - at < 1024 => {
+                    self.fill().await?;
+                }
+                _ => return Err(ReadError::Invalid),
+            }
+        }
+    }
+
+    async fn skip_trailers(&mut self, mut at: usize) -> Result<(), ReadError> {
+        loop {
+            let rest = &self.unread[at..];
+            if let Some(line) = rest.iter().position(|byte| *byte == b'\n') {
+                at += line + 1;
+                if line <= 1 {
+                    self.unread.drain(..at);
+                    return Ok(());
+                }
+            } else if rest.len() > HEAD_BYTES {
+                return Err(ReadError::Invalid);
+            } else {
+                self.fill().await?;
+            }
+        }
+    }
+}
+
+fn parse_head(bytes: &[u8]) -> Result<Option<Head>, ReadError> {
+    let mut headers = [httparse::EMPTY_HEADER; 100];
+    let mut parsed = httparse::Request::new(&mut headers);
+    let length = match parsed.parse(bytes) {
+        Ok(httparse::Status::Complete(length)) => length,
+        Ok(httparse::Status::Partial) => return Ok(None),
+        Err(_) => return Err(ReadError::Invalid),
+    };
+    let header = |name: &str| {
+        let found = parsed.headers.iter().find(|h| h.name.eq_ignore_ascii_case(name));
+        found.map(|h| String::from_utf8_lossy(h.value).trim().to_owned())
+    };
+    let says = |name: &str, token: &str| header(name).is_some_and(|value| value.to_ascii_lowercase().contains(token));
+    let body_bytes = match header("content-length") {
+        None => 0,
+        Some(value) => value.parse().map_err(|_| ReadError::Invalid)?,
+    };
+    let target = parsed.path.unwrap_or("/");
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let request = Request {
+        method: parsed.method.unwrap_or("GET").to_owned(),
+        path: path.to_owned(),
+        query: query.to_owned(),
+        request_id: header("x-request-id").filter(|id| !id.is_empty()),
+        body: Vec::new(),
+        received_ns: 0,
+        keep_alive: match parsed.version {
+            Some(1) => !says("connection", "close"),
+            _ => says("connection", "keep-alive"),
+        },
+    };
+    Ok(Some(Head {
+        request,
+        bytes: length,
+        length: body_bytes,
+        chunked: says("transfer-encoding", "chunked"),
+        expects_continue: says("expect", "100-continue"),
+    }))
+}
+
+/// A response in one piece.
+#[derive(Debug)]
+pub(crate) struct Response {
+    pub(crate) status: u16,
+    pub(crate) content_type: Option<&'static str>,
+    pub(crate) allow: Option<&'static str>,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Response {
+    pub(crate) fn json(status: u16, body: &impl serde::Serialize) -> Self {
+        Self {
+            status,
+            content_type: Some("application/json"),
+            allow: None,
+            // Our own values always serialize; an empty body would be seen at once.
+            body: serde_json::to_vec(body).unwrap_or_default(),
+        }
+    }
+
+    pub(crate) fn text(status: u16, content_type: &'static str, body: String) -> Self {
+        Self { status, content_type: Some(content_type), allow: None, body: body.into_bytes() }
+    }
+
+    pub(crate) fn empty(status: u16) -> Self {
+        Self { status, content_type: None, allow: None, body: Vec::new() }
+    }
+
+    /// Appends the whole response.
+    pub(crate) fn write(&self, out: &mut Vec<u8>, flavour: Flavour, keep_alive: bool) {
+        let mut head = start(self.status, flavour);
+        if let Some(allow) = self.allow {
+            head += &format!("allow: {allow}\r\n");
+        }
+        head += &format!("content-length: {}\r\n", self.body.len());
+        if let Some(content_type) = self.content_type {
+            head += &format!("content-type: {content_type}\r\n");
+        }
+        finish(out, &head, keep_alive);
+        out.extend_from_slice(&self.body);
+    }
+}
+
+fn start(status: u16, flavour: Flavour) -> String {
+    let reason = match status {
+        200 => "OK",
+        400 => "Bad Request",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        413 => "Content Too Large",
+        _ => "Internal Server Error",
+    };
+    let server = match flavour {
+        Flavour::Vllm | Flavour::Sglang => "server: uvicorn\r\n",
+        Flavour::Proxy => "",
+    };
+    let date = clock::http_date();
+    format!("HTTP/1.1 {status} {reason}\r\ndate: {date}\r\n{server}")
+}
+
+fn finish(out: &mut Vec<u8>, head: &str, keep_alive: bool) {
+    out.extend_from_slice(head.as_bytes());
+    out.extend_from_slice(b"vary: Origin\r\n");
+    if !keep_alive {
+        out.extend_from_slice(b"connection: close\r\n");
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends the head of a stream of server-sent events.
+pub(crate) fn stream_head(out: &mut Vec<u8>, flavour: Flavour, keep_alive: bool) {
+    let mut head = start(200, flavour);
+    head += "content-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n";
+    finish(out, &head, keep_alive);
+}
+
+/// Appends one chunk.
+pub(crate) fn chunk(out: &mut Vec<u8>, data: &[u8]) {
+    out.extend_from_slice(format!("{:x}\r\n", data.len()).as_bytes());
+    out.extend_from_slice(data);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends the end of the chunks.
+pub(crate) fn last_chunk(out: &mut Vec<u8>) {
+    out.extend_from_slice(b"0\r\n\r\n");
+}

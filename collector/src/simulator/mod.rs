@@ -1,0 +1,218 @@
+//! An inference server whose true timing is known: the default target of `tokscope demo`, the
+//! program `tokscope simulate`, and the ground truth of the tests. It measures nothing.
+//!
+//! # What it imitates
+//! HTTP, chat streams, errors and metrics of vLLM 0.32, as recorded; of a bare OpenAI proxy, as
+//! LiteLLM 1.108 was recorded (`/metrics` is a 404 here); and of SGLang. Of SGLang there was no
+//! recording: it follows the public documentation and what the collector reads, and may differ
+//! from the real one in details. SGLang doesn't look at the model's name here.
+//!
+//! # Timing
+//! [`engine`] says how the simulated engine schedules, [`Settings`] has all the numbers. The same
+//! settings and the same arrivals give the same tokens at the same times, to the nanosecond; only
+//! the handing over is subject to the machine, and how late it was is recorded for each chunk.
+//!
+//! # The truth
+//! `GET /simulator/truth` gives a [`Truth`]: for each request when it was read, and for all its
+//! tokens when they were handed to the kernel and how late that was, on `CLOCK_MONOTONIC`, which
+//! any process of the machine can read. `?since_ns=N` leaves out requests without anything at or
+//! after N. `POST /simulator/reset` forgets ended requests. At most [`truth::MAX_REQUESTS`] ended
+//! requests with [`truth::MAX_CHUNKS`] chunks are kept, about 120 MB; older ones are dropped and
+//! counted. A running request takes 20 bytes a chunk besides.
+//!
+//! # Not simulated
+//! Several answers to a request, stop strings, log probabilities, tools, sampling: these options
+//! are accepted and ignored. Preemption: room for the whole answer is taken at the start.
+//!
+//! # Threads
+//! One thread runs the engine against the clock and writes all tokens (`driver`); a small
+//! runtime of its own reads and parses requests, so that the program around it can't delay it by
+//! being busy in its own runtime. Unix only: the sockets are shared between the two.
+
+mod cache;
+mod chunks;
+mod clock;
+mod counters;
+mod driver;
+pub mod engine;
+mod http;
+mod metrics;
+mod model;
+mod openai;
+mod prometheus;
+mod routes;
+mod tokens;
+pub mod truth;
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+pub use counters::{Counters, Gauges, Histogram};
+pub use model::{Flavour, Settings};
+pub use tokens::Prompt;
+pub use truth::{End, Lateness, RequestTruth, Truth};
+
+/// Why there is no simulator.
+#[derive(Debug, thiserror::Error)]
+pub enum SimulatorError {
+    /// A setting describes no server.
+    #[error("--{name} {value} makes no server: give {wanted}")]
+    Setting {
+        /// The option's name.
+        name: &'static str,
+        /// What was given.
+        value: String,
+        /// What would do.
+        wanted: &'static str,
+    },
+    /// The address is taken.
+    #[error("port {port} is taken by another program: give another one with --port, or --port 0 for a free one")]
+    Taken {
+        /// The port.
+        port: u16,
+    },
+    /// The address can't be listened on for another reason.
+    #[error("cannot listen on {addr}: {cause}; give an address of this machine and a port it allows")]
+    Listen {
+        /// The address.
+        addr: SocketAddr,
+        /// The system's reason.
+        cause: std::io::Error,
+    },
+    /// No thread or runtime could be had.
+    #[error("cannot start the simulator's threads: {0}; free some memory or raise the limit on processes")]
+    Threads(std::io::Error),
+    /// It was stopped.
+    #[error("the simulator has stopped: start it again")]
+    Stopped,
+}
+
+/// A simulator at work. Dropped, it stops without waiting.
+#[derive(Debug)]
+pub struct Running {
+    addr: SocketAddr,
+    server: Arc<routes::Server>,
+    threads: Vec<JoinHandle<()>>,
+    stop: Option<oneshot::Sender<()>>,
+}
+
+/// Starts a simulator on `addr`; port 0 takes a free one. Works in and outside of a runtime.
+///
+/// # Errors
+/// Bad settings, an address that can't be listened on, no threads.
+pub fn start(settings: Settings, addr: SocketAddr) -> Result<Running, SimulatorError> {
+    settings.check()?;
+    let listen = |cause: std::io::Error| match cause.kind() {
+        std::io::ErrorKind::AddrInUse => SimulatorError::Taken { port: addr.port() },
+        _ => SimulatorError::Listen { addr, cause },
+    };
+    let listener = TcpListener::bind(addr).map_err(listen)?;
+    listener.set_nonblocking(true).map_err(listen)?;
+    let addr = listener.local_addr().map_err(listen)?;
+
+    let driver = driver::Driver::new(engine::Engine::new(settings.clone()));
+    let (commands, inbox) = mpsc::channel();
+    let server = Arc::new(routes::Server { settings, commands, started_s: metrics::started_s(), next_key: AtomicU64::new(0) });
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .thread_name("simulator-http")
+        .enable_all()
+        .build()
+        .map_err(SimulatorError::Threads)?;
+    let (stop, stopped) = oneshot::channel();
+    let shared = Arc::clone(&server);
+    let driving = std::thread::Builder::new()
+        .name("simulator-clock".to_owned())
+        .spawn(move || driver.run(&inbox))
+        .map_err(SimulatorError::Threads)?;
+    let accepting = std::thread::Builder::new()
+        .name("simulator-accept".to_owned())
+        .spawn(move || {
+            runtime.block_on(async {
+                tokio::select! {
+                    () = accept(listener, &shared) => {}
+                    // Also when the sender is dropped.
+                    _ = stopped => {}
+                }
+            });
+            // Connections end here, wherever they are.
+            runtime.shutdown_timeout(Duration::from_secs(1));
+        })
+        .map_err(SimulatorError::Threads)?;
+    Ok(Running { addr, server, threads: vec![driving, accepting], stop: Some(stop) })
+}
+
+async fn accept(listener: TcpListener, server: &Arc<routes::Server>) {
+    let Ok(listener) = tokio::net::TcpListener::from_std(listener) else {
+        return;
+    };
+    loop {
+        // A failure concerns one connection, or the limit on open files, which passes when others
+        // close: it must not end the server.
+        let accepted = listener.accept().await;
+        match accepted.and_then(|(stream, _)| http::Connection::new(stream)) {
+            Ok(connection) => {
+                tokio::spawn(Arc::clone(server).serve(connection));
+            }
+            Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+        }
+    }
+}
+
+impl Running {
+    /// Where it listens.
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// Its base address, without a slash at the end.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.addr)
+    }
+
+    /// What it pretends to be.
+    pub fn settings(&self) -> &Settings {
+        &self.server.settings
+    }
+
+    /// The truth about requests with anything at or after `since_ns`, as `GET /simulator/truth`
+    /// tells it.
+    ///
+    /// # Errors
+    /// [`SimulatorError::Stopped`].
+    pub async fn truth(&self, since_ns: u64) -> Result<Truth, SimulatorError> {
+        self.server.truth(since_ns).await.map_err(|_| SimulatorError::Stopped)
+    }
+
+    /// Stops it: all connections are closed, the port is free afterwards.
+    pub async fn stop(mut self) {
+        self.signal();
+        let threads = std::mem::take(&mut self.threads);
+        // Both end within milliseconds. A thread that panicked has nothing left to stop.
+        let _ = tokio::task::spawn_blocking(move || {
+            for thread in threads {
+                let _ = thread.join();
+            }
+        })
+        .await;
+    }
+
+    fn signal(&mut self) {
+        // Either may have ended already.
+        let _ = self.server.commands.send(driver::Command::Stop);
+        if let Some(stop) = self.stop.take() {
+            let _ = stop.send(());
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.signal();
+    }
+}

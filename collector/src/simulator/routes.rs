@@ -1,0 +1,234 @@
+//! The endpoints: which path answers what, for each imitated server, and the life of a connection.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::Sender;
+
+use serde_json::json;
+use tokio::sync::oneshot;
+
+use super::chunks::Answer;
+use super::driver::{Command, Start};
+use super::engine::Arrival;
+use super::http::{self, Connection, ReadError, Request, Response};
+use super::model::{Flavour, Settings};
+use super::truth::Truth;
+use super::{metrics, openai, tokens};
+
+/// What all connections share.
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub(crate) settings: Settings,
+    pub(crate) commands: Sender<Command>,
+    pub(crate) started_s: f64,
+    pub(crate) next_key: AtomicU64,
+}
+
+/// The driver has ended; so will the connections.
+#[derive(Debug)]
+pub(crate) struct Stopped;
+
+impl Server {
+    /// Asks the driver and waits for its answer.
+    async fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> Result<T, Stopped> {
+        let (reply, answer) = oneshot::channel();
+        self.commands.send(command(reply)).map_err(|_| Stopped)?;
+        answer.await.map_err(|_| Stopped)
+    }
+
+    pub(crate) async fn truth(&self, since_ns: u64) -> Result<Truth, Stopped> {
+        let records = self.ask(|reply| Command::Records(since_ns, reply)).await?;
+        Ok(Truth::from(records))
+    }
+
+    /// Answers the requests of a connection until it ends.
+    pub(crate) async fn serve(self: Arc<Self>, mut connection: Connection) {
+        loop {
+            let request = match connection.read_request().await {
+                Ok(request) => request,
+                Err(ReadError::Closed) => return,
+                Err(error) => {
+                    let (status, text) = match error {
+                        ReadError::TooLarge => (413, "Request body too large."),
+                        _ => (400, "Invalid HTTP request received."),
+                    };
+                    let response = Response::text(status, "text/plain; charset=utf-8", text.to_owned());
+                    // Nobody may be there any more to read why.
+                    let _ = self.reply(&connection, &response, false).await;
+                    return;
+                }
+            };
+            let keep_alive = request.keep_alive;
+            let is_chat = request.path == "/v1/chat/completions" && request.method == "POST";
+            let done = if is_chat {
+                self.chat(&mut connection, request).await
+            } else {
+                match self.route(&request).await {
+                    Ok(response) => self.reply(&connection, &response, keep_alive).await,
+                    Err(Stopped) => return,
+                }
+            };
+            if done.is_err() || !keep_alive {
+                return;
+            }
+        }
+    }
+
+    async fn reply(&self, connection: &Connection, response: &Response, keep_alive: bool) -> Result<(), ReadError> {
+        let mut out = Vec::with_capacity(response.body.len() + 512);
+        response.write(&mut out, self.settings.flavour, keep_alive);
+        connection.write_all(&out).await
+    }
+
+    /// A chat request goes to the driver, which answers it; meanwhile the connection is watched.
+    async fn chat(&self, connection: &mut Connection, request: Request) -> Result<(), ReadError> {
+        let settings = &self.settings;
+        let chat = match openai::read_chat(&request.body, settings) {
+            Ok(chat) => chat,
+            Err(refusal) => {
+                let response = refusal.response(settings.flavour);
+                return self.reply(connection, &response, request.keep_alive).await;
+            }
+        };
+        drop(request.body);
+        let key = self.next_key.fetch_add(1, Ordering::Relaxed);
+        let suffix = request.request_id.unwrap_or_else(|| format!("{:016x}", tokens::mix(settings.seed ^ tokens::mix(key ^ 0x1d))));
+        let id = match settings.flavour {
+            Flavour::Sglang => suffix,
+            Flavour::Vllm | Flavour::Proxy => format!("chatcmpl-{suffix}"),
+        };
+        let answer = Answer::new(settings, &chat, &id, key, request.keep_alive);
+        let (done, mut finished) = oneshot::channel();
+        let start = Start {
+            id,
+            stream: chat.stream,
+            arrival: Arrival {
+                key,
+                received_ns: request.received_ns,
+                prompt: chat.prompt,
+                max_output: chat.max_output,
+                ignore_eos: chat.ignore_eos,
+            },
+            answer,
+            socket: connection.socket(),
+            done,
+        };
+        self.commands.send(Command::Start(Box::new(start))).map_err(|_| ReadError::Closed)?;
+        loop {
+            let may_read = connection.unread_bytes() < http::AHEAD_BYTES;
+            tokio::select! {
+                result = &mut finished => return result.map_err(|_| ReadError::Closed),
+                read = connection.fill(), if may_read => {
+                    if let Err(error) = read {
+                        // The driver may be gone already, and then so is the request.
+                        let _ = self.commands.send(Command::Cancel(key));
+                        return Err(error);
+                    }
+                }
+            }
+        }
+    }
+
+    async fn route(&self, request: &Request) -> Result<Response, Stopped> {
+        let settings = &self.settings;
+        let flavour = settings.flavour;
+        let not_found = || Response::json(404, &json!({"detail": "Not Found"}));
+        let allow = match request.path.as_str() {
+            "/v1/chat/completions" | "/simulator/reset" => "POST",
+            "/tokenize" if flavour != Flavour::Proxy => "POST",
+            "/v1/models" | "/health" | "/simulator/truth" => "GET",
+            "/version" | "/ping" if flavour == Flavour::Vllm => "GET",
+            "/get_server_info" if flavour == Flavour::Sglang => "GET",
+            "/metrics" if flavour != Flavour::Proxy => "GET",
+            "/health/liveliness" if flavour == Flavour::Proxy => "GET",
+            _ => return Ok(not_found()),
+        };
+        if request.method != allow {
+            let mut response = Response::json(405, &json!({"detail": "Method Not Allowed"}));
+            response.allow = Some(allow);
+            return Ok(response);
+        }
+        Ok(match request.path.as_str() {
+            "/v1/models" => self.models(),
+            "/version" => Response::json(200, &json!({"version": "0.32.0"})),
+            "/health/liveliness" => Response::json(200, &"I'm alive!"),
+            "/get_server_info" => self.server_info(),
+            "/tokenize" => match openai::tokenize(&request.body, settings) {
+                Ok(tokens) => Response::json(200, &tokens),
+                Err(refusal) => refusal.response(flavour),
+            },
+            "/metrics" => {
+                let snapshot = self.ask(Command::Snapshot).await?;
+                match metrics::page(settings, &snapshot, self.started_s) {
+                    Some(page) => Response::text(200, "text/plain; version=1.0.0; charset=utf-8", page),
+                    None => not_found(),
+                }
+            }
+            "/simulator/truth" => match since_ns(&request.query) {
+                Ok(since_ns) => Response::json(200, &self.truth(since_ns).await?),
+                Err(message) => Response::json(400, &json!({"detail": message})),
+            },
+            "/simulator/reset" => {
+                self.ask(Command::Reset).await?;
+                Response::empty(200)
+            }
+            // /health and /ping
+            _ => Response::empty(200),
+        })
+    }
+
+    fn models(&self) -> Response {
+        let settings = &self.settings;
+        let (id, created) = (&settings.model, self.started_s as u64);
+        Response::json(
+            200,
+            &match settings.flavour {
+                Flavour::Vllm => json!({"object": "list", "data": [{
+                    "id": id, "object": "model", "created": created, "owned_by": "vllm", "root": id,
+                    "parent": null, "max_model_len": settings.max_context,
+                    "permission": [{
+                        "id": "modelperm-5151515151515151", "object": "model_permission",
+                        "created": created, "allow_create_engine": false, "allow_sampling": true,
+                        "allow_logprobs": true, "allow_search_indices": false, "allow_view": true,
+                        "allow_fine_tuning": false, "organization": "*", "group": null,
+                        "is_blocking": false,
+                    }],
+                }]}),
+                Flavour::Sglang => json!({"object": "list", "data": [{
+                    "id": id, "object": "model", "created": created, "owned_by": "sglang",
+                    "root": id, "parent": null, "max_model_len": settings.max_context,
+                }]}),
+                Flavour::Proxy => json!({"data": [{
+                    "id": id, "object": "model", "created": created, "owned_by": "openai",
+                }], "object": "list"}),
+            },
+        )
+    }
+
+    fn server_info(&self) -> Response {
+        let settings = &self.settings;
+        Response::json(
+            200,
+            &json!({
+                "model_path": settings.model,
+                "served_model_name": settings.model,
+                "context_length": settings.max_context,
+                "max_running_requests": settings.slots,
+                "max_total_num_tokens": settings.kv_blocks() * settings.block_tokens,
+                "page_size": settings.block_tokens,
+                "disable_radix_cache": !settings.prefix_cache,
+                "enable_metrics": true,
+                "version": "0.5.6",
+            }),
+        )
+    }
+}
+
+/// Reads `since_ns=N`; without it, everything.
+fn since_ns(query: &str) -> Result<u64, String> {
+    let mut values = query.split('&').filter_map(|pair| pair.strip_prefix("since_ns="));
+    match values.next() {
+        None => Ok(0),
+        Some(text) => text.parse().map_err(|_| format!("since_ns={text} is not a number; give nanoseconds of CLOCK_MONOTONIC")),
+    }
+}

@@ -1,0 +1,124 @@
+//! Questions to a server before anything is measured: one GET each, no redirects, no proxy on
+//! loopback, and errors in words.
+
+use std::error::Error as _;
+use std::time::Duration;
+
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
+
+use super::address::Address;
+use super::credentials::Credentials;
+use super::error::TargetError;
+
+/// More than any list of models; what is longer is something else.
+const MAX_BODY: usize = 16 << 20;
+
+/// An answer, whatever its status.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) status: u16,
+    pub(super) location: Option<String>,
+    pub(super) content_type: String,
+    pub(super) body: Vec<u8>,
+}
+
+impl Answer {
+    pub(super) fn is_ok(&self) -> bool {
+        (200..300).contains(&self.status)
+    }
+
+    pub(super) fn text(&self) -> std::borrow::Cow<'_, str> {
+        String::from_utf8_lossy(&self.body)
+    }
+
+    pub(super) fn looks_like_html(&self) -> bool {
+        let start = self.body.trim_ascii_start();
+        self.content_type.contains("html") || start.first() == Some(&b'<')
+    }
+
+    /// The body as JSON, if it is a success and JSON.
+    pub(super) fn json(&self) -> Option<serde_json::Value> {
+        if !self.is_ok() {
+            return None;
+        }
+        serde_json::from_slice(&self.body).ok()
+    }
+}
+
+/// A client for everything but the load.
+pub(super) fn client(address: &Address, credentials: &Credentials) -> Result<reqwest::Client, TargetError> {
+    let mut headers = HeaderMap::new();
+    if let Some(value) = credentials.header() {
+        let mut value = HeaderValue::from_str(value).map_err(|e| TargetError::Client { reason: e.to_string() })?;
+        value.set_sensitive(true);
+        headers.insert(AUTHORIZATION, value);
+    }
+    let mut builder = reqwest::Client::builder()
+        .default_headers(headers)
+        .redirect(reqwest::redirect::Policy::none())
+        .user_agent(concat!("tokscope/", env!("CARGO_PKG_VERSION")))
+        .tcp_nodelay(true);
+    if address.is_loopback() {
+        builder = builder.no_proxy();
+    }
+    builder.build().map_err(|e| TargetError::Client { reason: e.to_string() })
+}
+
+/// One GET.
+pub(super) async fn get(client: &reqwest::Client, url: &str, limit: Duration) -> Result<Answer, TargetError> {
+    let wrap = |e: reqwest::Error| explain(&e, url, limit);
+    let mut response = client.get(url).timeout(limit).send().await.map_err(wrap)?;
+    let header = |name| {
+        let value = response.headers().get(name)?.to_str().ok()?;
+        Some(value.to_owned())
+    };
+    let mut answer = Answer {
+        status: response.status().as_u16(),
+        location: header("location"),
+        content_type: header("content-type").unwrap_or_default(),
+        body: Vec::new(),
+    };
+    while let Some(chunk) = response.chunk().await.map_err(wrap)? {
+        if answer.body.len() + chunk.len() > MAX_BODY {
+            return Err(TargetError::NotJson { url: url.to_owned(), reason: format!("more than {} MB", MAX_BODY >> 20) });
+        }
+        answer.body.extend_from_slice(&chunk);
+    }
+    Ok(answer)
+}
+
+/// What a failed call means to the user.
+fn explain(e: &reqwest::Error, url: &str, limit: Duration) -> TargetError {
+    let url = url.to_owned();
+    let root = root_cause(e);
+    if e.is_timeout() {
+        let seconds = limit.as_secs();
+        return TargetError::NoAnswer { url, seconds };
+    }
+    if e.is_connect() {
+        let mut cause = e.source();
+        let mut refused = false;
+        while let Some(inner) = cause {
+            let io = inner.downcast_ref::<std::io::Error>();
+            refused |= io.is_some_and(|io| io.kind() == std::io::ErrorKind::ConnectionRefused);
+            cause = inner.source();
+        }
+        if refused {
+            return TargetError::Refused { url };
+        }
+        let chain = format!("{e:?}");
+        if chain.contains("dns error") {
+            return TargetError::Unresolved { url, reason: root };
+        }
+    }
+    TargetError::NotHttp { url, reason: root }
+}
+
+/// The innermost words of an error: the outer ones repeat the address.
+pub(crate) fn root_cause(e: &dyn std::error::Error) -> String {
+    let mut cause = e;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    cause.to_string()
+}

@@ -1,0 +1,199 @@
+//! Which server is this, and what can it do: address, credentials, engine, version, models, limits
+//! with their sources, and whether its metrics can be read. It measures nothing.
+
+mod address;
+mod credentials;
+mod detect;
+mod error;
+mod http;
+mod llama_cpp;
+mod proxy;
+mod sglang;
+mod vllm;
+
+use std::time::Duration;
+
+pub use address::{Address, Scheme};
+pub use credentials::Credentials;
+pub(crate) use detect::thousands;
+pub use error::TargetError;
+pub(crate) use http::root_cause;
+
+/// Which engine answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Engine {
+    /// vLLM.
+    Vllm,
+    /// SGLang.
+    Sglang,
+    /// llama.cpp's server.
+    LlamaCpp,
+    /// Anything else that speaks the API, known by nothing more.
+    OpenaiProxy,
+}
+
+impl Engine {
+    /// The engine as the report writes it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Vllm => "vllm",
+            Self::Sglang => "sglang",
+            Self::LlamaCpp => "llama_cpp",
+            Self::OpenaiProxy => "openai_proxy",
+        }
+    }
+
+    /// The engine's name for people.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Vllm => "vLLM",
+            Self::Sglang => "SGLang",
+            Self::LlamaCpp => "llama.cpp",
+            Self::OpenaiProxy => "OpenAI-compatible proxy",
+        }
+    }
+}
+
+/// Where to find a server and how to ask it.
+#[derive(Clone, Debug, Default)]
+pub struct TargetOptions {
+    /// `--host`: a host name, an address or a URL with or without a base path. Empty: `localhost`.
+    pub host: String,
+    /// `--port`.
+    pub port: Option<u16>,
+    /// `--api-key`; else `TOKSCOPE_API_KEY`, else `VLLM_API_KEY`.
+    pub api_key: Option<String>,
+    /// `--model`; else the first one the server lists.
+    pub model: Option<String>,
+    /// `--kv-budget` or `--max-total-tokens`: overrides what the server says.
+    pub kv_budget_tokens: Option<u64>,
+    /// `--dcp-size`: multiplies the KV budget read from the server.
+    pub dcp_size: Option<u32>,
+}
+
+/// A limit, with where it was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// `max_model_len`, `kv_budget_tokens` or `max_running_requests`.
+    pub name: &'static str,
+    /// Its value; tokens or requests.
+    pub value: u64,
+    /// Where it was read, e.g. `/v1/models max_model_len`.
+    pub source: String,
+}
+
+/// Whether the server's metrics can be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MetricsAccess {
+    /// At `/metrics`.
+    Available,
+    /// Not, with the reason in words.
+    Unavailable {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// How prompts can be counted without sending them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tokenize {
+    /// `POST /tokenize {model, messages}` gives a count with the template in it.
+    Chat,
+    /// Not at all: a probe's usage has to tell.
+    Unavailable,
+}
+
+/// A server, as far as it told about itself.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// Where it is.
+    pub address: Address,
+    /// How to authenticate. Its `Debug` shows nothing of it.
+    pub credentials: Credentials,
+    /// Which engine.
+    pub engine: Engine,
+    /// What the engine was recognised by, e.g. `/version and vllm: metrics`.
+    pub engine_source: String,
+    /// The engine's version, if it tells.
+    pub version: Option<String>,
+    /// Ids of the models it lists.
+    pub models: Vec<String>,
+    /// The model to be measured.
+    pub model: String,
+    /// Limits, each with its source.
+    pub limits: Vec<Limit>,
+    /// Whether its metrics can be read.
+    pub metrics: MetricsAccess,
+    /// How prompts can be counted.
+    pub tokenize: Tokenize,
+    /// Facts for the event log's start-up block, in the predecessor's words where it has them;
+    /// without the `startup ` in front.
+    pub startup_lines: Vec<String>,
+    /// Doubts that came up, each a sentence.
+    pub warnings: Vec<String>,
+    /// For every call but those on a token's path.
+    pub client: reqwest::Client,
+}
+
+impl Target {
+    /// Asks the server what it is.
+    ///
+    /// # Errors
+    /// An address that is none, a server that can't be reached or does not speak the API, one
+    /// without models or without the model asked for.
+    pub async fn detect(options: &TargetOptions) -> Result<Self, TargetError> {
+        detect::detect(options).await
+    }
+
+    /// The model's context limit, tokens.
+    #[must_use]
+    pub fn max_model_len(&self) -> Option<u64> {
+        self.limit("max_model_len")
+    }
+
+    /// Tokens the KV cache holds.
+    #[must_use]
+    pub fn kv_budget_tokens(&self) -> Option<u64> {
+        self.limit("kv_budget_tokens")
+    }
+
+    /// Requests the server runs at once.
+    #[must_use]
+    pub fn max_running(&self) -> Option<u64> {
+        self.limit("max_running_requests")
+    }
+
+    /// Why metrics can't be read; `None` if they can.
+    #[must_use]
+    pub fn metrics_warning(&self) -> Option<&str> {
+        match &self.metrics {
+            MetricsAccess::Available => None,
+            MetricsAccess::Unavailable { reason } => Some(reason),
+        }
+    }
+
+    /// What `metadata.server` says: the `--host` text if it is a URL (without credentials), else
+    /// `host:port`.
+    #[must_use]
+    pub fn display(&self) -> &str {
+        self.address.display()
+    }
+
+    fn limit(&self, name: &str) -> Option<u64> {
+        let limit = self.limits.iter().find(|l| l.name == name)?;
+        Some(limit.value)
+    }
+}
+
+/// An address for tests of other parts.
+#[cfg(test)]
+pub(crate) fn parse_address(host: &str, port: Option<u16>) -> Result<address::Parsed, TargetError> {
+    Address::parse(host, port)
+}
+
+/// How long a question to the server may take.
+const ASK_LIMIT: Duration = Duration::from_secs(10);
+/// How long `/metrics` may take when it is first tried.
+const METRICS_PROBE_LIMIT: Duration = Duration::from_secs(2);

@@ -1,0 +1,33 @@
+//! What a person sees while a run goes on, and after it. It listens; nothing waits for it.
+
+mod eta;
+mod progress;
+mod summary;
+
+pub use progress::{Listener, Progress};
+pub use summary::print_summary;
+
+/// Prints a line to standard output; a closed pipe ends the output, not the program.
+pub fn say(line: &str) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stdout(), "{line}");
+}
+
+/// Seconds as people say them: `12s`, `3m 05s`, `1h 02m`.
+pub fn span(seconds: f64) -> String {
+    let s = seconds.max(0.0).round() as u64;
+    match s {
+        0..60 => format!("{s}s"),
+        60..3600 => format!("{}m {:02}s", s / 60, s % 60),
+        _ => format!("{}h {:02}m", s / 3600, s % 3600 / 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn spans_read_as_people_say_them() {
+        let shown = [0.4, 59.4, 59.6, 185.0, 3725.0].map(super::span);
+        assert_eq!(shown, ["0s", "59s", "1m 00s", "3m 05s", "1h 02m"]);
+    }
+}

@@ -1,0 +1,137 @@
+//! The run as it goes: one line that changes on a terminal, a line an event elsewhere. It also keeps the
+//! events, for the report.
+
+use super::eta::Eta;
+use super::span;
+use crate::clock::Clock;
+use crate::event::{CellId, Event, Stamped};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::io::IsTerminal;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::task::JoinHandle;
+
+/// Listens to a run on a task of its own.
+#[derive(Debug)]
+pub struct Listener {
+    task: JoinHandle<Vec<Stamped>>,
+}
+
+impl Listener {
+    /// Draws and keeps what comes, until the senders are gone.
+    pub fn start(clock: Clock, mut from: UnboundedReceiver<Stamped>) -> Self {
+        let mut progress = Progress::new(clock, std::io::stderr().is_terminal());
+        let task = tokio::spawn(async move {
+            let mut kept = Vec::new();
+            while let Some(stamped) = from.recv().await {
+                progress.on(&stamped);
+                if !matches!(stamped.event, Event::Tick { .. }) {
+                    kept.push(stamped);
+                }
+            }
+            progress.finish();
+            kept
+        });
+        Listener { task }
+    }
+
+    /// All that was heard, but for ticks; after the senders are gone.
+    pub async fn events(self) -> Vec<Stamped> {
+        self.task.await.unwrap_or_default()
+    }
+}
+
+/// What is drawn.
+#[derive(Debug)]
+pub struct Progress {
+    clock: Clock,
+    bar: Option<ProgressBar>,
+    eta: Eta,
+    done: usize,
+    cells: usize,
+    window_us: u64,
+}
+
+impl Progress {
+    /// A changing line on a terminal, lines elsewhere.
+    pub fn new(clock: Clock, terminal: bool) -> Self {
+        let bar = terminal.then(|| {
+            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(4));
+            if let Ok(style) = ProgressStyle::with_template("{msg}") {
+                bar.set_style(style);
+            }
+            bar
+        });
+        Progress { clock, bar, eta: Eta::new(0, 0), done: 0, cells: 0, window_us: 0 }
+    }
+
+    /// Takes an event in.
+    pub fn on(&mut self, stamped: &Stamped) {
+        let t_us = stamped.t_us;
+        match &stamped.event {
+            Event::Planned { cells, window_us } => {
+                (self.cells, self.window_us) = (*cells, *window_us);
+                self.eta = Eta::new(*cells, *window_us);
+            }
+            Event::CellStart { cell } => {
+                self.eta.cell_started(t_us);
+                self.show(cell, "starting", t_us);
+            }
+            Event::Tick { cell, in_window, elapsed_us, tokens, active_streams } => {
+                let seconds = *elapsed_us as f64 / 1e6;
+                let what = if *in_window {
+                    let rate = *tokens as f64 / seconds.max(0.001);
+                    format!("{seconds:.0}/{:.0} s  {rate:.1} tok/s", self.window_us as f64 / 1e6)
+                } else {
+                    format!("warming up, {active_streams} of {} streams decode", cell.concurrency)
+                };
+                self.show(cell, &what, t_us);
+            }
+            Event::CellDone { .. } | Event::CellError { .. } | Event::CellSkipped { .. } => {
+                self.done += 1;
+                self.eta.cell_ended(t_us);
+            }
+            _ => {}
+        }
+        if let Some(line) = stamped.event.log_line(&self.clock.wall_at(t_us)) {
+            self.line(&self.with_time_left(line, stamped));
+        }
+    }
+
+    /// Takes the changing line away.
+    pub fn finish(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+
+    /// Without a changing line, the end of each cell says how long the rest takes.
+    fn with_time_left(&self, line: String, stamped: &Stamped) -> String {
+        let ended = matches!(stamped.event, Event::CellDone { .. } | Event::CellError { .. } | Event::CellSkipped { .. });
+        if self.bar.is_some() || !ended || self.done >= self.cells {
+            return line;
+        }
+        format!("{line}  ({} of {}, about {} left)", self.done, self.cells, self.left(stamped.t_us))
+    }
+
+    fn left(&self, t_us: u64) -> String {
+        span(self.eta.left_us(t_us) as f64 / 1e6)
+    }
+
+    fn show(&self, cell: &CellId, what: &str, t_us: u64) {
+        if let Some(bar) = &self.bar {
+            let (number, cells) = (self.done + 1, self.cells.max(self.done + 1));
+            bar.set_message(format!("[{number}/{cells}] {cell}  {what}  about {} left", self.left(t_us)));
+            bar.tick();
+        }
+    }
+
+    fn line(&self, line: &str) {
+        match &self.bar {
+            Some(bar) => bar.println(line),
+            None => {
+                use std::io::Write;
+                let _ = writeln!(std::io::stderr(), "{line}");
+            }
+        }
+    }
+}

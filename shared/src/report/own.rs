@@ -1,0 +1,283 @@
+//! The two `tokscope` sections: what only Tokscope records, of a run and of a cell.
+
+use super::cell::Cell;
+use crate::field::{Int, List, Num, section};
+use serde_json::Value;
+
+section! {
+    /// What only Tokscope records of a run. A file with `schema` here is a report measured by Tokscope.
+    pub struct RunOwn {
+        /// Version of this shape.
+        @always schema: Int,
+        /// `complete`, `interrupted` or `failed`.
+        @always status: String,
+        /// Twelve letters that every prompt of the run carries.
+        @always run_id: String,
+        /// Begin, RFC 3339 with offset.
+        @always started: String,
+        /// End, RFC 3339 with offset.
+        @always ended: String,
+        /// Every effective option.
+        @always options: Value,
+        /// The server.
+        @always server: ServerOwn,
+        /// The client.
+        @always client: ClientOwn,
+        /// Cells that were planned and not run.
+        @always left_out: List<LeftOut>,
+        /// What happened, on the run's clock.
+        @always events: List<RunEvent>,
+        /// Columns over the run.
+        @always series: RunSeries,
+        /// All repeats of all cells.
+        @always repeats: List<Repeat>,
+        /// What was measured when, after a resume.
+        @always segments: List<Segment>,
+    }
+
+    /// The server as it described itself.
+    pub struct ServerOwn {
+        /// Engine.
+        @always engine: String,
+        /// Version; null where it doesn't tell.
+        @always version: String,
+        /// Limits, each with where it was read.
+        @always limits: List<Limit>,
+    }
+
+    /// One limit of the server.
+    pub struct Limit {
+        /// `context_tokens`, `kv_tokens`, `running_requests`.
+        @always name: String,
+        /// The value; null where it is unknown.
+        @always value: Int,
+        /// Where it was read.
+        @always source: String,
+    }
+
+    /// The measuring side.
+    pub struct ClientOwn {
+        /// Nanoseconds of the system's monotonic clock when the run's clock stood at 0.
+        @always origin_ns: Int,
+        /// The server's address as resolved.
+        @always address: String,
+        /// Which instant a chunk's arrival is: `read` (the time of the read).
+        @always stamp: String,
+        /// CPUs the client could use.
+        @always cpus: Int,
+    }
+
+    /// A cell that was planned and not run.
+    pub struct LeftOut {
+        /// `sustained_decode` or `prefill`.
+        @always layer: String,
+        /// Context length in tokens.
+        @always context_tokens: Int,
+        /// Streams at once; null for prefill.
+        @always concurrency: Int,
+        /// Why, as a code.
+        @always code: String,
+        /// Tokens that were missing.
+        @always missing_tokens: Int,
+        /// Why, in words.
+        @always text: String,
+    }
+
+    /// Something that happened.
+    pub struct RunEvent {
+        /// µs on the run's clock.
+        @always t_us: Int,
+        /// What kind.
+        @always kind: String,
+        /// In words.
+        @always text: String,
+    }
+
+    /// Columns over the run: the server's own metrics at each scrape.
+    pub struct RunSeries {
+        /// µs on the run's clock when the answer was complete.
+        scrape_t_us: List<Int>,
+        /// µs the scrape took.
+        scrape_took_us: List<Int>,
+        /// Requests running.
+        running: List<Num>,
+        /// Requests waiting.
+        waiting: List<Num>,
+        /// KV cache in use, 0 to 1.
+        kv_usage: List<Num>,
+        /// Tokens generated since the server's start.
+        generation_tokens: List<Num>,
+    }
+
+    /// One repeat of a cell.
+    pub struct Repeat {
+        /// Number, from 1.
+        repeat: Int,
+        /// Place in the order of execution, from 0.
+        order: Int,
+        /// The cell.
+        cell: Cell,
+    }
+
+    /// A stretch of a resumed run.
+    pub struct Segment {
+        /// Begin, RFC 3339 with offset.
+        started: String,
+        /// End, RFC 3339 with offset.
+        ended: String,
+    }
+
+    /// What only Tokscope records of a cell.
+    pub struct CellOwn {
+        /// `valid`, `suspect`, `limited` or `invalid`, as judged when it was measured.
+        @always verdict: String,
+        /// Why.
+        @always reasons: List<ReasonOwn>,
+        /// The window on the run's clock.
+        @always window: Window,
+        /// The client meanwhile.
+        @always client: CellClient,
+        /// The prompts.
+        @always prompt: Prompt,
+        /// Distributions of what fell into the window.
+        @always distributions: Distributions,
+        /// State of the machine; null where nothing was sampled.
+        @always machine: Value,
+        /// Columns of the cell.
+        @always series: CellSeries,
+    }
+
+    /// A reason as it was judged.
+    pub struct ReasonOwn {
+        /// The code.
+        @always code: String,
+        /// In words.
+        @always text: String,
+    }
+
+    /// The window. Its edges are fixed; the first belongs to it, the last doesn't.
+    pub struct Window {
+        /// µs on the run's clock.
+        @always start_us: Int,
+        /// µs on the run's clock.
+        @always end_us: Int,
+        /// µs from the first stream's first request to the last one's.
+        @always start_spread_us: Int,
+        /// Seconds between the two scrapes that the server's rate rests on; null where there are none.
+        @always server_seconds: Num,
+    }
+
+    /// The client over a cell: whether it could keep up.
+    pub struct CellClient {
+        /// µs by which a 2 ms tick was late, median.
+        @always tick_late_p50_us: Num,
+        /// The same, 99th percentile.
+        @always tick_late_p99_us: Num,
+        /// The same, most.
+        @always tick_late_max_us: Num,
+        /// Ticks behind these numbers.
+        @always ticks: Int,
+        /// CPU time of the load threads in µs; null where the system doesn't tell.
+        @always load_cpu_us: Int,
+        /// µs from the first stream's start to the last one's end, over which ticks and CPU time were taken.
+        @always span_us: Int,
+        /// Threads that read the streams.
+        @always load_threads: Int,
+        /// Connections opened.
+        @always connections_opened: Int,
+        /// Requests sent on a connection that had carried one before.
+        @always connections_reused: Int,
+        /// Requests sent.
+        @always requests_sent: Int,
+        /// Bytes of streams received.
+        @always bytes_received: Int,
+        /// Events received.
+        @always events_received: Int,
+    }
+
+    /// The prompts of a cell.
+    pub struct Prompt {
+        /// `shared`, `distinct` or `identical`.
+        @always mode: String,
+        /// Tokens asked for.
+        @always target_tokens: Int,
+        /// Tokens reached, as the server counts them.
+        @always tokens: Int,
+        /// How they were counted: `tokenize`, `usage` or `estimate`.
+        @always counted_by: String,
+        /// Output limit sent with each request.
+        @always max_tokens: Int,
+        /// Output limit asked for, where the model's context didn't allow it.
+        max_tokens_asked: Int,
+        /// Seconds to the first token of the request sent ahead; null where none was.
+        scout_ttft_s: Num,
+        /// Prompt tokens of that request that came from the prefix cache; null where the server doesn't tell.
+        scout_cached_tokens: Int,
+    }
+
+    /// Distributions, in seconds.
+    pub struct Distributions {
+        /// To the first token, of requests whose first token fell into the window.
+        @always ttft_s: Distribution,
+        /// Between chunks with text inside the window.
+        @always chunk_gap_s: Distribution,
+        /// The same by token: a chunk's gap shared by its tokens.
+        @always itl_s: Distribution,
+        /// Of requests that finished inside the window.
+        @always request_latency_s: Distribution,
+    }
+
+    /// One distribution; percentiles are null where the sample is too small for them.
+    pub struct Distribution {
+        /// Sample size.
+        @always n: Int,
+        /// Smallest.
+        @always min: Num,
+        /// Mean.
+        @always mean: Num,
+        /// Median.
+        @always p50: Num,
+        /// 90th percentile.
+        @always p90: Num,
+        /// 95th percentile.
+        @always p95: Num,
+        /// 99th percentile.
+        @always p99: Num,
+        /// Largest.
+        @always max: Num,
+    }
+
+    /// Columns of a cell.
+    pub struct CellSeries {
+        /// Tokens in each whole second of the window; the part of a second at its end is left out.
+        @always tokens_per_s: List<Int>,
+        /// The requests.
+        @always requests: RequestColumns,
+    }
+
+    /// The requests of a cell, as columns; times in µs on the run's clock.
+    pub struct RequestColumns {
+        /// The id that the request carried.
+        @always id: List<String>,
+        /// Its stream.
+        @always stream: List<Int>,
+        /// When it was sent.
+        @always sent_us: List<Int>,
+        /// First text, reasoning or tool call.
+        @always first_token_us: List<Int>,
+        /// Last one.
+        @always last_token_us: List<Int>,
+        /// Tokens.
+        @always tokens: List<Int>,
+        /// Tokens inside the window.
+        @always window_tokens: List<Num>,
+        /// Prompt tokens.
+        @always prompt_tokens: List<Int>,
+        /// Prompt tokens from the prefix cache.
+        @always cached_tokens: List<Int>,
+        /// `finished`, `cut-by-us`, `truncated`, `in-stream-error`, `http`, `connect`, `timeout`, `stalled`.
+        @always class: List<String>,
+        /// What went wrong.
+        @always error: List<String>,
+    }
+}

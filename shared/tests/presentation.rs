@@ -1,0 +1,107 @@
+//! Numbers, tables and charts as people see them.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use tokscope_shared::chart::{self, Line, Lines, Theme};
+use tokscope_shared::metric::{ALL, by_id, format_number};
+use tokscope_shared::stats::{mean, percentile, smallest_sample, sorted};
+use tokscope_shared::verdict::review;
+use tokscope_shared::{import, render};
+
+#[test]
+fn numbers_have_fixed_decimals_and_thin_spaces() {
+    let cases = [(0.0, 1, "0.0"), (999.94, 1, "999.9"), (999.95, 1, "1\u{2009}000.0"), (1234567.0, 0, "1\u{2009}234\u{2009}567")];
+    for (value, decimals, text) in cases {
+        assert_eq!(format_number(value, decimals), text);
+    }
+    assert_eq!(format_number(-1234.5, 1), "−1\u{2009}234.5");
+    assert_eq!(format_number(-0.01, 1), "0.0", "a zero has no sign");
+}
+
+#[test]
+fn percentiles_interpolate_between_order_statistics() {
+    let values = sorted([4.0, 1.0, f64::NAN, 3.0, 2.0]);
+    assert_eq!(values, [1.0, 2.0, 3.0, 4.0]);
+    // As numpy.percentile(…, method="linear") gives.
+    for (p, expected) in [(0.0, 1.0), (50.0, 2.5), (90.0, 3.7), (99.0, 3.97), (100.0, 4.0)] {
+        assert!((percentile(&values, p).unwrap() - expected).abs() < 1e-12);
+    }
+    assert_eq!((percentile(&[], 50.0), mean(&[])), (None, None));
+    assert_eq!([50.0, 90.0, 95.0, 99.0].map(smallest_sample), [2, 10, 20, 100]);
+}
+
+#[test]
+fn metric_ids_are_unique_and_found() {
+    for metric in ALL {
+        assert_eq!(by_id(metric.id), Some(metric));
+        assert!(metric.definition.ends_with('.'), "{}", metric.id);
+    }
+}
+
+#[test]
+fn a_matrix_marks_what_cannot_be_believed() {
+    let opened = import::open(include_bytes!("fixtures/v0.6.json")).unwrap();
+    let review = review(&opened.report, 0);
+    let table = render::matrix_table(&opened.report, &review, by_id("aggregate-tps").unwrap());
+    insta::assert_snapshot!(table.text(), @r"
+    context    C=1  C=2  C=4
+    ────────────────────────
+    0        150.0    ✗    ✗
+    ");
+    insta::assert_snapshot!(table.markdown(), @r"
+    | context | C=1 | C=2 | C=4 |
+    |---|--:|--:|--:|
+    | 0 | 150.0 | ✗ | ✗ |
+    ");
+    assert_eq!(render::legend(&table), "✗ invalid");
+}
+
+#[test]
+fn prefill_rows_are_shown_with_their_sample() {
+    let opened = import::open(include_bytes!("fixtures/prefill-only.json")).unwrap();
+    insta::assert_snapshot!(render::prefill_table(&opened.report).unwrap().text().replace('\u{2009}', " "), @r"
+    context  prompt tok  TTFT s  tok/s  server tok/s  n
+    ───────────────────────────────────────────────────
+    8k            8 192   1.200  6 827             —  8
+    ");
+}
+
+fn spec() -> Lines {
+    Lines {
+        y_head: "tok/s".into(),
+        x_head: "context".into(),
+        ticks: vec![(0.0, "0".into()), (32768.0, "32k".into())],
+        lines: vec![
+            Line { label: "C=1".into(), points: vec![(0.0, 150.0, true), (32768.0, 140.0, false)] },
+            Line { label: "C=2 <&>".into(), points: vec![(0.0, 151.0, true), (32768.0, 141.0, true)] },
+        ],
+    }
+}
+
+#[test]
+fn a_chart_tells_where_its_points_are() {
+    let chart = chart::lines(&spec(), &Theme::LIGHT, 640, 300);
+    assert!(chart.svg.starts_with("<svg") && chart.svg.trim_end().ends_with("</svg>"));
+    assert!(chart.svg.contains("C=2 &lt;&amp;&gt;"), "labels are escaped");
+    assert_eq!(chart.marks.len(), 4);
+    let at = |line, index| *chart.marks.iter().find(|mark| (mark.line, mark.index) == (line, index)).unwrap();
+    assert!(at(0, 0).x < at(0, 1).x && (at(0, 0).x - at(1, 0).x).abs() < 1e-9);
+    assert!(at(0, 0).y < at(0, 1).y, "more is higher");
+    assert!(chart.marks.iter().all(|mark| (0.0..640.0).contains(&mark.x) && (0.0..300.0).contains(&mark.y)));
+    // From the zero baseline, heights are proportional to values.
+    let base = 300.0 - 38.0;
+    let ratio = (base - at(0, 0).y) / (base - at(1, 0).y);
+    assert!((ratio - 150.0 / 151.0).abs() < 1e-9, "{ratio}");
+}
+
+#[test]
+fn a_chart_of_nothing_says_so() {
+    let empty = Lines { lines: Vec::new(), ..spec() };
+    let chart = chart::lines(&empty, &Theme::DARK, 300, 200);
+    assert!(chart.svg.contains("no values to draw") && chart.marks.is_empty());
+}
+
+#[test]
+fn the_same_chart_is_drawn_twice_alike_in_both_themes() {
+    assert_eq!(chart::lines(&spec(), &Theme::DARK, 640, 300), chart::lines(&spec(), &Theme::DARK, 640, 300));
+    assert_ne!(chart::lines(&spec(), &Theme::DARK, 640, 300).svg, chart::lines(&spec(), &Theme::LIGHT, 640, 300).svg);
+}
