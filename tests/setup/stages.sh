@@ -15,9 +15,10 @@ stage() {
     log=$logs/stage-${name//[^a-z]/-}.log
     say ""
     say "== $name: $*"
-    "$@" </dev/null > >(tee "$log") || rc=$?
-    # The copy is written by a process of its own; it ends when the command has.
-    wait $! 2>/dev/null || true
+    set +e
+    "$@" </dev/null | tee "$log"
+    rc=${PIPESTATUS[0]}
+    set -e
     stage_logs+=("$log")
     if ((rc == 0)); then
         note_stage "$name" ok $((SECONDS - began))
