@@ -221,7 +221,7 @@ function __wbg_get_imports() {
                     const a = state0.a;
                     state0.a = 0;
                     try {
-                        return wasm_bindgen__convert__closures_____invoke__h1c772cf3c8bb82db(a, state0.b, arg0, arg1);
+                        return wasm_bindgen__convert__closures_____invoke__h308d7d70d924ce71(a, state0.b, arg0, arg1);
                     } finally {
                         state0.a = a;
                     }
@@ -285,8 +285,8 @@ function __wbg_get_imports() {
             return isLikeNone(ret) ? 0 : addToExternrefTable0(ret);
         },
         __wbindgen_generic_0000000000000001: function(arg0, arg1) {
-            // Cast intrinsic for `Closure(Closure { owned: true, function: Function { arguments: [Externref], shim_idx: 13, ret: Result(Unit), inner_ret: Some(Result(Unit)) }, mutable: true }) -> Externref`.
-            const ret = makeMutClosure(arg0, arg1, wasm_bindgen__convert__closures_____invoke__h9878176c314cbad3);
+            // Cast intrinsic for `Closure(Closure { owned: true, function: Function { arguments: [Externref], shim_idx: 12, ret: Result(Unit), inner_ret: Some(Result(Unit)) }, mutable: true }) -> Externref`.
+            const ret = makeMutClosure(arg0, arg1, wasm_bindgen__convert__closures_____invoke__h04c06344a026927a);
             return ret;
         },
         __wbindgen_init_externref_table: function() {
@@ -304,15 +304,15 @@ function __wbg_get_imports() {
     };
 }
 
-function wasm_bindgen__convert__closures_____invoke__h9878176c314cbad3(arg0, arg1, arg2) {
-    const ret = wasm.wasm_bindgen__convert__closures_____invoke__h9878176c314cbad3(arg0, arg1, arg2);
+function wasm_bindgen__convert__closures_____invoke__h04c06344a026927a(arg0, arg1, arg2) {
+    const ret = wasm.wasm_bindgen__convert__closures_____invoke__h04c06344a026927a(arg0, arg1, arg2);
     if (ret[1]) {
         throw takeFromExternrefTable0(ret[0]);
     }
 }
 
-function wasm_bindgen__convert__closures_____invoke__h1c772cf3c8bb82db(arg0, arg1, arg2, arg3) {
-    wasm.wasm_bindgen__convert__closures_____invoke__h1c772cf3c8bb82db(arg0, arg1, arg2, arg3);
+function wasm_bindgen__convert__closures_____invoke__h308d7d70d924ce71(arg0, arg1, arg2, arg3) {
+    wasm.wasm_bindgen__convert__closures_____invoke__h308d7d70d924ce71(arg0, arg1, arg2, arg3);
 }
 
 

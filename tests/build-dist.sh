@@ -66,12 +66,17 @@ versions=(
     "rustc=$(with_wasm_rust rustc --version)"
     "cargo=$(with_wasm_rust cargo --version)"
     "std=$wasm_std"
+    "host=$(with_wasm_rust rustc -vV | sed -n 's/^host: //p')"
     "trunk=$(trunk --version)"
     "wasm-bindgen=$(wasm-bindgen --version)"
     "wasm-opt=$(wasm-opt --version)"
 )
-run_logged dist-record cargo build --locked --manifest-path "$root/Cargo.toml" --workspace --bin dist-record
-record() { "${CARGO_TARGET_DIR:-$root/target}/debug/dist-record" "$@"; }
+# tests/run.sh names the one that the native tests have just built.
+if [[ -z ${DIST_RECORD-} ]]; then
+    run_logged dist-record cargo build --locked --manifest-path "$root/Cargo.toml" --workspace --bin dist-record
+    DIST_RECORD=${CARGO_TARGET_DIR:-$root/target}/debug/dist-record
+fi
+record() { "$DIST_RECORD" "$@"; }
 
 if [[ -z $check ]]; then
     rm -rf "$dist"

@@ -74,10 +74,12 @@ apt_install() {
 }
 
 # Into the folder for tools; the builds share their dependencies, and what they leave is thrown away.
+# The tools run for seconds, so they are built quickly and not for speed.
 cargo_install() {
     local package=$1 version=$2
     shift 2
     run_logged "$package" env -u RUSTFLAGS CARGO_TARGET_DIR="$tools/cargo-build" \
+        CARGO_PROFILE_RELEASE_OPT_LEVEL=1 CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
         cargo install "$package" --version "$version" --root "$tools" --force "$@"
 }
 

@@ -91,7 +91,8 @@ with_wasm_rust() {
         flags+=("--remap-path-prefix=$(rustc --print sysroot)/lib/rustlib/src/rust=/rustc/$(rustc -vV | sed -n 's/^commit-hash: //p')")
     fi
     # The two compilers' caches are kept apart. Flags of this machine's own would change the result.
-    env -u RUSTFLAGS -u RUSTC -u RUSTC_WRAPPER -u CARGO_BUILD_TARGET \
+    env -u RUSTFLAGS -u RUSTC -u CARGO_BUILD_TARGET \
+        RUSTC_WRAPPER="$root/tests/setup/rustc-wrapper.sh" \
         PATH="${wasm_bin:+$wasm_bin:}$PATH" \
         CARGO_TARGET_DIR="$root/target/wasm" \
         CARGO_ENCODED_RUSTFLAGS="$(join_flags "${flags[@]}")" \

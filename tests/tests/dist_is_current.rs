@@ -18,7 +18,7 @@ fn dist_was_built_from_these_sources_and_is_whole() {
 #[test]
 fn the_record_names_every_tool_and_the_page_keeps_to_its_size() {
     let record = BuildRecord::read(&checkout().join("dist")).unwrap();
-    for tool in ["rustc", "cargo", "std", "trunk", "wasm-bindgen", "wasm-opt"] {
+    for tool in ["rustc", "cargo", "host", "std", "trunk", "wasm-bindgen", "wasm-opt"] {
         assert!(record.tools.contains_key(tool), "BUILD.json names no {tool}");
     }
     let wasm: Vec<_> = record.files.iter().filter(|(name, _)| name.ends_with(".wasm")).collect();
