@@ -57,6 +57,9 @@ pub use model::{Flavour, Settings};
 pub use tokens::Prompt;
 pub use truth::{End, Lateness, RequestTruth, Truth};
 
+/// What the kernel is asked to hold of a request that wasn't read yet; it may give less.
+const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
+
 /// Why there is no simulator.
 #[derive(Debug, thiserror::Error)]
 pub enum SimulatorError {
@@ -113,11 +116,20 @@ pub fn start(settings: Settings, addr: SocketAddr) -> Result<Running, SimulatorE
     };
     let listener = TcpListener::bind(addr).map_err(listen)?;
     listener.set_nonblocking(true).map_err(listen)?;
+    // Accepted sockets inherit it. With the usual window a long prompt comes in two or more parts, each asked
+    // for in turn, and would seem to have come later than it did.
+    rustix::net::sockopt::set_socket_recv_buffer_size(&listener, RECEIVE_BUFFER_BYTES).map_err(|error| listen(error.into()))?;
     let addr = listener.local_addr().map_err(listen)?;
 
     let driver = driver::Driver::new(engine::Engine::new(settings.clone()));
     let (commands, inbox) = mpsc::channel();
-    let server = Arc::new(routes::Server { settings, commands, started_s: metrics::started_s(), next_key: AtomicU64::new(0) });
+    let server = Arc::new(routes::Server {
+        settings,
+        commands,
+        started_s: metrics::started_s(),
+        next_key: AtomicU64::new(0),
+        reading: tokio::sync::Mutex::default(),
+    });
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .thread_name("simulator-http")

@@ -22,6 +22,8 @@ pub(crate) struct Server {
     pub(crate) commands: Sender<Command>,
     pub(crate) started_s: f64,
     pub(crate) next_key: AtomicU64,
+    /// Held by the one request whose prompt is being split into tokens.
+    pub(crate) reading: tokio::sync::Mutex<()>,
 }
 
 /// The driver has ended; so will the connections.
@@ -81,16 +83,22 @@ impl Server {
     }
 
     /// A chat request goes to the driver, which answers it; meanwhile the connection is watched.
-    async fn chat(&self, connection: &mut Connection, request: Request) -> Result<(), ReadError> {
+    async fn chat(self: &Arc<Self>, connection: &mut Connection, request: Request) -> Result<(), ReadError> {
         let settings = &self.settings;
-        let chat = match openai::read_chat(&request.body, settings) {
+        // A long prompt takes a while to split into tokens. Meanwhile the next request must not lie unread, or
+        // it would seem to have come later than it did: so that is done elsewhere, one after the other.
+        let turn = self.reading.lock().await;
+        let server = Arc::clone(self);
+        let body = request.body;
+        let read = tokio::task::spawn_blocking(move || openai::read_chat(&body, &server.settings)).await;
+        drop(turn);
+        let chat = match read.map_err(|_| ReadError::Closed)? {
             Ok(chat) => chat,
             Err(refusal) => {
                 let response = refusal.response(settings.flavour);
                 return self.reply(connection, &response, request.keep_alive).await;
             }
         };
-        drop(request.body);
         let key = self.next_key.fetch_add(1, Ordering::Relaxed);
         let suffix = request.request_id.unwrap_or_else(|| format!("{:016x}", tokens::mix(settings.seed ^ tokens::mix(key ^ 0x1d))));
         let id = match settings.flavour {

@@ -22,22 +22,22 @@ const SPECIAL: u64 = 0xff << 56;
 /// times the same other ASCII character, or one character beyond ASCII.
 pub(crate) fn split(text: &str, mut each: impl FnMut(u64)) {
     let bytes = text.as_bytes();
-    let is_word = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_alphanumeric);
+    let word_at = |at: usize| bytes.get(at).is_some_and(|byte| IS_WORD[usize::from(*byte)]);
     let mut start = 0;
-    while start < bytes.len() {
+    while let Some(&first) = bytes.get(start) {
         let mut end = start;
-        if bytes[start] == b' ' && is_word(start + 1) {
+        if first == b' ' && word_at(start + 1) {
             end += 1;
         }
-        if is_word(end) {
+        if word_at(end) {
             let limit = end + WORD_BYTES;
-            while end < limit && is_word(end) {
+            while end < limit && word_at(end) {
                 end += 1;
             }
-        } else if bytes[start].is_ascii() {
-            while end < bytes.len() && end - start < RUN_BYTES && bytes[end] == bytes[start] {
+        } else if first.is_ascii() {
+            while end < bytes.len() && end - start < RUN_BYTES && bytes[end] == first {
                 // The last space of several belongs to the word after it.
-                if end > start && bytes[end] == b' ' && is_word(end + 1) {
+                if end > start && first == b' ' && word_at(end + 1) {
                     break;
                 }
                 end += 1;
@@ -48,13 +48,31 @@ pub(crate) fn split(text: &str, mut each: impl FnMut(u64)) {
                 end += 1;
             }
         }
-        let mut packed = (end - start) as u64;
-        for byte in &bytes[start..end] {
-            packed = packed << 8 | u64::from(*byte);
-        }
-        each(mix(packed));
+        each(mix(packed(bytes, start, end)));
         start = end;
     }
+}
+
+/// Bytes of words: ASCII letters and digits.
+const IS_WORD: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < 128 {
+        table[byte] = (byte as u8).is_ascii_alphanumeric();
+        byte += 1;
+    }
+    table
+};
+
+/// Up to six bytes and their number in one word. Prompts are long: eight bytes are taken at once where they
+/// are there.
+fn packed(bytes: &[u8], start: usize, end: usize) -> u64 {
+    let length = end - start;
+    let low = match bytes.get(start..start + 8).and_then(|eight| <[u8; 8]>::try_from(eight).ok()) {
+        Some(eight) => u64::from_le_bytes(eight) & ((1 << (8 * length)) - 1),
+        None => bytes[start..end].iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)),
+    };
+    (length as u64) << 56 | low
 }
 
 /// Spreads a value over all 64 bits (the finalizer of SplitMix64).
@@ -85,6 +103,7 @@ pub(crate) fn of_chat<'a>(messages: impl Iterator<Item = (&'a str, Vec<&'a str>)
         tokens.push(SPECIAL);
         split(role, |token| tokens.push(token));
         for text in texts {
+            tokens.reserve(text.len() / 4);
             split(text, |token| tokens.push(token));
         }
         tokens.push(SPECIAL + 1);
