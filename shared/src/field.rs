@@ -453,30 +453,35 @@ macro_rules! section {
             pub extra: serde_json::Map<String, serde_json::Value>,
         }
 
+        impl $name {
+            const KEYS: &[&str] = &[ $( stringify!($field), )* ];
+
+            fn slots(&self) -> Vec<&dyn $crate::field::Slot> {
+                vec![ $( &self.$field, )* ]
+            }
+
+            fn slots_mut(&mut self) -> Vec<&mut dyn $crate::field::Slot> {
+                vec![ $( &mut self.$field, )* ]
+            }
+        }
+
         impl $crate::field::Json for $name {
             fn read(value: serde_json::Value) -> Result<Self, serde_json::Value> {
                 let serde_json::Value::Object(map) = value else { return Err(value) };
                 let mut section = Self::default();
-                for (key, item) in map {
-                    match key.as_str() {
-                        $( stringify!($field) => section.$field = $crate::field::Field::read(item), )*
-                        _ => { section.extra.insert(key, item); }
-                    }
-                }
+                section.extra = $crate::field::read_section(Self::KEYS, &mut section.slots_mut(), map);
                 Ok(section)
             }
             fn write(&self) -> serde_json::Value {
-                let mut map = serde_json::Map::new();
-                $( if let Some(item) = self.$field.write() { map.insert(stringify!($field).to_owned(), item); } )*
-                map.extend(self.extra.iter().map(|(key, item)| (key.clone(), item.clone())));
-                serde_json::Value::Object(map)
+                $crate::field::write_section(Self::KEYS, &self.slots(), &self.extra)
             }
             fn inspect(&self, path: &str, findings: &mut $crate::field::Findings) {
-                $( self.$field.inspect(&$crate::field::join(path, stringify!($field)), findings); )*
-                findings.unknown.extend(self.extra.keys().map(|key| $crate::field::join(path, key)));
+                $crate::field::inspect_section(Self::KEYS, &self.slots(), &self.extra, path, findings);
             }
             fn each_leaf(&mut self, path: &str, edit: &mut dyn FnMut(&str, $crate::field::Leaf<'_>)) {
-                $( self.$field.each_leaf(&$crate::field::join(path, stringify!($field)), edit); )*
+                for (key, slot) in Self::KEYS.iter().zip(self.slots_mut()) {
+                    slot.leaves(&$crate::field::join(path, key), edit);
+                }
             }
             fn schema(defs: &mut serde_json::Map<String, serde_json::Value>) -> serde_json::Value {
                 $crate::field::section_schema(
@@ -495,6 +500,63 @@ macro_rules! section {
     )+ };
 }
 pub(crate) use section;
+
+/// A field of a section, whatever its kind: so that the code that goes over a section's fields exists once and
+/// not once a section, which a page that is downloaded can't afford.
+#[doc(hidden)]
+pub trait Slot {
+    fn put(&mut self, value: Value);
+    fn written(&self) -> Option<Value>;
+    fn look(&self, path: &str, findings: &mut Findings);
+    fn leaves(&mut self, path: &str, edit: &mut dyn FnMut(&str, Leaf<'_>));
+}
+
+impl<T: Json> Slot for Field<T> {
+    fn put(&mut self, value: Value) {
+        *self = Field::read(value);
+    }
+    fn written(&self) -> Option<Value> {
+        self.write()
+    }
+    fn look(&self, path: &str, findings: &mut Findings) {
+        self.inspect(path, findings);
+    }
+    fn leaves(&mut self, path: &str, edit: &mut dyn FnMut(&str, Leaf<'_>)) {
+        self.each_leaf(path, edit);
+    }
+}
+
+/// Fills a section's fields; gives back what belongs to none.
+#[doc(hidden)]
+pub fn read_section(keys: &[&str], slots: &mut [&mut dyn Slot], map: Map<String, Value>) -> Map<String, Value> {
+    let mut extra = Map::new();
+    for (key, item) in map {
+        match keys.iter().position(|known| *known == key) {
+            Some(at) => slots[at].put(item),
+            None => {
+                extra.insert(key, item);
+            }
+        }
+    }
+    extra
+}
+
+/// A section as JSON: its fields, then what belongs to none.
+#[doc(hidden)]
+pub fn write_section(keys: &[&str], slots: &[&dyn Slot], extra: &Map<String, Value>) -> Value {
+    let known = keys.iter().zip(slots).filter_map(|(key, slot)| Some(((*key).to_owned(), slot.written()?)));
+    let more = extra.iter().map(|(key, item)| (key.clone(), item.clone()));
+    Value::Object(known.chain(more).collect())
+}
+
+/// What couldn't be placed inside of a section.
+#[doc(hidden)]
+pub fn inspect_section(keys: &[&str], slots: &[&dyn Slot], extra: &Map<String, Value>, path: &str, findings: &mut Findings) {
+    for (key, slot) in keys.iter().zip(slots) {
+        slot.look(&join(path, key), findings);
+    }
+    findings.unknown.extend(extra.keys().map(|key| join(path, key)));
+}
 
 /// One key of a section, for the schema.
 #[doc(hidden)]
