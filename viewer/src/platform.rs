@@ -176,6 +176,25 @@ pub fn typing(event: &Event) -> bool {
     target.is_some_and(|element| ["INPUT", "SELECT", "TEXTAREA"].contains(&element.tag_name().as_str()))
 }
 
+/// The value of an attribute of the element in which an event happened, or of the nearest one around it that has it.
+pub fn attribute(event: &Event, name: &str) -> Option<String> {
+    let target = event.target()?.dyn_into::<Element>().ok()?;
+    target.closest(&format!("[{name}]")).ok()??.get_attribute(name)
+}
+
+/// Marks one element of a group as the one that is asked about, and reachable by the Tab key, in place of another.
+pub fn mark(before: Option<&str>, now: Option<&str>) {
+    let Some(document) = document() else { return };
+    let change = |id: Option<&str>, class: &str, tab: &str| {
+        if let Some(element) = id.and_then(|id| document.get_element_by_id(id)) {
+            element.set_class_name(class);
+            let _ = element.set_attribute("tabindex", tab);
+        }
+    };
+    change(before, "", "-1");
+    change(now, "asked", "0");
+}
+
 /// Where a pointer is inside the element that listens, in pixels.
 pub fn place_inside(event: &web_sys::MouseEvent) -> Option<(f64, f64)> {
     let element = event.current_target()?.dyn_into::<Element>().ok()?;

@@ -66,6 +66,27 @@ pub enum Inspected {
     Burst(usize),
 }
 
+impl Inspected {
+    /// As the page names it in its markup.
+    pub fn name(self) -> String {
+        match self {
+            Inspected::Decode(index) => format!("decode-{index}"),
+            Inspected::Burst(index) => format!("burst-{index}"),
+        }
+    }
+
+    /// The cell of that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        let (layer, index) = name.split_once('-')?;
+        let index = index.parse().ok()?;
+        match layer {
+            "decode" => Some(Inspected::Decode(index)),
+            "burst" => Some(Inspected::Burst(index)),
+            _ => None,
+        }
+    }
+}
+
 /// All that is chosen and loaded.
 #[derive(Clone, Copy, Debug)]
 pub struct State {
@@ -234,6 +255,14 @@ mod tests {
         state.inspected.set(Some(Inspected::Decode(2)));
         state.add(vec![arrived("b.json", &[SAMPLE, b"\n"].concat())]);
         assert_eq!((state.asked.get_untracked(), state.inspected.get_untracked()), (None, None));
+    }
+
+    #[test]
+    fn cells_are_found_by_their_names() {
+        for cell in [Inspected::Decode(0), Inspected::Burst(12)] {
+            assert_eq!(Inspected::from_name(&cell.name()), Some(cell));
+        }
+        assert_eq!(Inspected::from_name("decode-x"), None);
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub(super) fn Bar() -> impl IntoView {
             <span class="name">"tokscope"</span>
             <nav>
                 <button data-test="to-library" aria-current=move || place(Place::Library) on:click=move |_| state.place.set(Place::Library)>
-                    "Library" <span class="count">{move || (count() > 0).then(|| count().to_string())}</span>
+                    "Library"<span class="count">{move || (count() > 0).then(|| count().to_string())}</span>
                 </button>
                 <button
                     data-test="to-run"

@@ -1,5 +1,6 @@
 //! The metric over the context, drawn by the shared crate, with hover and keyboard on top.
 
+use super::markup::{Markup, el, tel, text};
 use super::matrix::cell_id;
 use crate::data::geometry::{cell_at, chart_key, chart_size, mark_of, nearest, place_of, step};
 use crate::data::library::Entry;
@@ -7,7 +8,7 @@ use crate::platform;
 use crate::state::{Inspected, State};
 use leptos::prelude::*;
 use std::sync::Arc;
-use tokscope_shared::chart::{Theme, lines};
+use tokscope_shared::chart::{Mark, Theme, lines};
 use tokscope_shared::matrix::shown_at;
 use tokscope_shared::metric::Metric;
 use tokscope_shared::plot;
@@ -60,16 +61,11 @@ pub(super) fn Chart(entry: Arc<Entry>, metric: Memo<Option<&'static Metric>>) ->
         format!("{what} over {}; arrow keys go from point to point", if over_levels { "the concurrency" } else { "the context" })
     };
     let cross = move || {
-        let (at, (_, height)) = (state.asked.get()?, size.get());
-        let mark = drawn.with(|drawn| drawn.as_ref().and_then(|(plot, chart)| mark_of(plot, &chart.marks, at)))?;
-        let metric = metric.get()?;
-        let text = shown_at(metric, entry.matrix.at(at.0, at.1), &entry.report, &entry.review);
-        let place = format!("{} · C={}", context_label(entry.matrix.contexts[at.0]), entry.matrix.levels[at.1]);
-        Some(view! {
-            <i class="cross" style=format!("left:{:.0}px;height:{}px", mark.x, height - 64)></i>
-            <i class="ring" style=format!("left:{:.0}px;top:{:.0}px", mark.x, mark.y)></i>
-            <p class="tip" data-test="chart-tip" data-for=cell_id(at)>{place}" "<b>{text}</b>" "{metric.unit}</p>
-        })
+        let found = state.asked.get().zip(metric.get()).and_then(|(at, metric)| {
+            let mark = drawn.with(|drawn| drawn.as_ref().and_then(|(plot, chart)| mark_of(plot, &chart.marks, at)))?;
+            Some(cross(&entry, metric, at, mark, size.get().1))
+        });
+        found.unwrap_or_default().into_html()
     };
     view! {
         <section class="pane" aria-label="Chart">
@@ -85,9 +81,21 @@ pub(super) fn Chart(entry: Arc<Entry>, metric: Memo<Option<&'static Metric>>) ->
                 on:keydown=keys
             >
                 <div inner_html=move || drawn.with(|drawn| drawn.as_ref().map(|(_, chart)| chart.svg.clone()).unwrap_or_default())></div>
-                {cross}
+                <div inner_html=cross></div>
             </div>
             <p class="legend">"Filled points are valid; hollow ones have a verdict. Invalid numbers are not drawn."</p>
         </section>
     }
+}
+
+/// The crosshair, the ring and the words at a point.
+fn cross(entry: &Entry, metric: &Metric, at: (usize, usize), mark: Mark, height: u32) -> Markup {
+    let place = format!("{} · C={} ", context_label(entry.matrix.contexts[at.0]), entry.matrix.levels[at.1]);
+    let shown = shown_at(metric, entry.matrix.at(at.0, at.1), &entry.report, &entry.review);
+    let mut tip = text(&place);
+    tip.tel("b", &[], &shown).text(&format!(" {}", metric.unit));
+    let mut all = tel("i", &[("class", "cross"), ("style", &format!("left:{:.0}px;height:{}px", mark.x, height.saturating_sub(64)))], "");
+    all.tel("i", &[("class", "ring"), ("style", &format!("left:{:.0}px;top:{:.0}px", mark.x, mark.y))], "");
+    all.add(&el("p", &[("class", "tip"), ("data-test", "chart-tip"), ("data-for", &cell_id(at))], &tip));
+    all
 }

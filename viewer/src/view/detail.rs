@@ -1,9 +1,12 @@
 //! The panel with everything a report says of one cell.
 
+use super::markup::{Markup, el, tel, text};
 use super::matrix::cell_id;
-use super::table::Plain;
+use super::run::said;
+use super::sections::{definitions, plain};
 use crate::data::cell::{circumstances, distributions, requests, sample};
 use crate::data::findings::place;
+use crate::data::library::Entry;
 use crate::platform;
 use crate::state::{Inspected, State};
 use leptos::prelude::*;
@@ -18,75 +21,99 @@ const REQUESTS: usize = 20;
 #[component]
 pub(super) fn Detail() -> impl IntoView {
     let state = expect_context::<State>();
-    let content = move || {
-        let open = state.inspected.get()?;
-        let entry = state.run()?;
-        let (cell, judgement, layer) = match open {
-            Inspected::Decode(index) => (entry.report.cells().nth(index)?, entry.review.cells.get(index)?, ""),
-            Inspected::Burst(index) => (entry.report.burst_results.items().nth(index)?, entry.review.burst.get(index)?, "burst "),
-        };
-        let reasons = judgement.reasons.iter().map(|reason| {
-            let kind = if reason.verdict == Verdict::Valid { "hint" } else { reason.verdict.name() };
-            view! { <li data-verdict=kind><b>{kind}</b><span>{reason.text.clone()}" "<code>{reason.code.clone()}</code></span></li> }
-        });
-        let how = circumstances(cell).into_iter().map(|(label, value)| view! { <dt>{label}</dt><dd>{value}</dd> });
-        let requests = requests(cell, REQUESTS).map(|(table, more)| {
-            let more = (more > 0).then(|| view! { <p class="faint">{format!("and {more} more in the file")}</p> });
-            view! { <h2>"Requests"</h2><Plain table test="requests" />{more} }
-        });
-        let spread = distributions(cell).map(|table| view! { <h2>"Inside the window"</h2><Plain table test="distributions" /> });
-        Some(view! {
-            <aside class="detail" data-test="detail" aria-label="Cell">
-                <header>
-                    <h2>{layer}{place(cell)}</h2>
-                    <span class="verdict" data-verdict=judgement.verdict.name()>{judgement.verdict.name()}</span>
-                    <button
-                        class="icon"
-                        data-test="close-detail"
-                        title="Close (Esc)"
-                        aria-label="Close"
-                        on:click=move |_| {
-                            state.inspected.set(None);
-                            focus_back(state, open);
-                        }
-                    >
-                        "✕"
-                    </button>
-                </header>
-                <p class="faint">{sample(cell)}</p>
-                <ul class="findings">{reasons.collect_view()}</ul>
-                <table class="metrics" data-test="detail-metrics">
-                    <tbody>{metric::ALL.iter().map(|metric| line(metric, cell)).collect_view()}</tbody>
-                </table>
-                {spread}
-                {requests}
-                <h2>"How it was measured"</h2>
-                <dl class="facts">{how.collect_view()}</dl>
-            </aside>
-        })
+    let html = move || {
+        let inside = state.inspected.get().zip(state.run()).and_then(|(open, entry)| panel(&entry, open));
+        inside.unwrap_or_default().into_html()
     };
-    view! { {content} }
-}
-
-fn line(metric: &'static Metric, cell: &Cell) -> impl IntoView + use<> {
-    let reading = metric.read(cell);
-    let (class, text, unit) = match reading.value() {
-        Some(value) => ("", metric.format(value), metric.unit),
-        None => ("absent", reading.absence().unwrap_or_default().to_owned(), ""),
+    let press = move |event: leptos::ev::MouseEvent| {
+        if platform::attribute(&event, "data-close").is_some() {
+            close(state);
+        }
     };
-    let title = reading.value().map(|value| format!("{value} {} · {}", metric.unit, metric.source));
     view! {
-        <tr class=class data-metric=metric.id>
-            <th scope="row" title=metric.definition>{metric.label}</th>
-            <td class="number" title=title colspan=if class.is_empty() { 1 } else { 2 }>{text}</td>
-            {class.is_empty().then(|| view! { <td>{unit}</td> })}
-        </tr>
+        <aside class="detail" data-test="detail" aria-label="Cell" hidden=move || state.inspected.get().is_none() inner_html=html on:click=press></aside>
     }
 }
 
-/// Puts the focus back where the panel was opened from.
-pub(super) fn focus_back(state: State, open: Inspected) {
-    if let (Inspected::Decode(_), Some(at)) = (open, state.asked.get_untracked()) {
+/// Closes the panel and puts the focus back where it was opened from.
+pub(super) fn close(state: State) {
+    let open = state.inspected.get_untracked();
+    if open.is_some() {
+        state.inspected.set(None);
+    }
+    if let (Some(Inspected::Decode(_)), Some(at)) = (open, state.asked.get_untracked()) {
         platform::focus(&cell_id(at));
+    }
+}
+
+fn panel(entry: &Entry, open: Inspected) -> Option<Markup> {
+    let (cell, judgement, layer) = match open {
+        Inspected::Decode(index) => (entry.report.cells().nth(index)?, entry.review.cells.get(index)?, ""),
+        Inspected::Burst(index) => (entry.report.burst_results.items().nth(index)?, entry.review.burst.get(index)?, "burst "),
+    };
+    let verdict = judgement.verdict.name();
+    let mut head = tel("h2", &[], &format!("{layer}{}", place(cell)));
+    head.tel("span", &[("class", "verdict"), ("data-verdict", verdict)], verdict);
+    let button = [("class", "icon"), ("data-test", "close-detail"), ("data-close", ""), ("title", "Close (Esc)"), ("aria-label", "Close")];
+    head.tel("button", &button, "✕");
+    let reasons = judgement.reasons.iter().map(|reason| {
+        let kind = if reason.verdict == Verdict::Valid { "hint" } else { reason.verdict.name() };
+        let mut inside = text(&reason.text);
+        inside.text(" ").tel("code", &[], &reason.code);
+        said(kind, kind, &reason.code, &inside)
+    });
+    let mut all = el("header", &[], &head);
+    all.tel("p", &[("class", "faint")], &sample(cell)).add(&el("ul", &[("class", "findings")], &reasons.collect()));
+    let lines = metric::ALL.iter().map(|metric| line(metric, cell)).collect();
+    all.add(&el("table", &[("class", "metrics"), ("data-test", "detail-metrics")], &lines));
+    if let Some(table) = distributions(cell) {
+        all.tel("h2", &[], "Inside the window").add(&plain(&table, "distributions"));
+    }
+    if let Some((table, more)) = requests(cell, REQUESTS) {
+        all.tel("h2", &[], "Requests").add(&plain(&table, "requests"));
+        if more > 0 {
+            all.tel("p", &[("class", "faint")], &format!("and {more} more in the file"));
+        }
+    }
+    all.tel("h2", &[], "How it was measured");
+    all.add(&definitions(circumstances(cell).into_iter().map(|(label, value)| (label, text(&value)))));
+    Some(all)
+}
+
+fn line(metric: &Metric, cell: &Cell) -> Markup {
+    let mut inside = tel("th", &[("scope", "row"), ("title", metric.definition)], metric.label);
+    let reading = metric.read(cell);
+    let class = match reading.value() {
+        Some(value) => {
+            let raw = format!("{value} {} · {}", metric.unit, metric.source);
+            inside.tel("td", &[("class", "number"), ("title", &raw)], &metric.format(value)).tel("td", &[], metric.unit);
+            ""
+        }
+        None => {
+            inside.tel("td", &[("class", "number"), ("colspan", "2")], reading.absence().unwrap_or_default());
+            "absent"
+        }
+    };
+    el("tr", &[("class", class), ("data-metric", metric.id)], &inside)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::data::library::Library;
+
+    #[test]
+    fn the_panel_has_every_metric_with_its_value_or_why_there_is_none() {
+        let mut library = Library::default();
+        let id = library.add("a", None, include_bytes!("../../sample.json")).id().unwrap();
+        let entry = library.get(id).unwrap();
+        let html = panel(&entry, Inspected::Decode(2)).unwrap().into_html();
+        assert_eq!(html.matches("data-metric=").count(), metric::ALL.len());
+        for part in ["64k · C=1", "10\u{2009}824.4", "written as 0, which means: no value", "no-prefix-caching", "data-test=\"requests\""]
+        {
+            assert!(html.contains(part), "{part}");
+        }
+        assert!(panel(&entry, Inspected::Burst(0)).is_none());
     }
 }

@@ -1,5 +1,7 @@
 //! The list of keys.
 
+use super::markup::{Markup, tel};
+use super::sections::definitions;
 use crate::state::State;
 use leptos::prelude::*;
 
@@ -21,15 +23,14 @@ const KEYS: [(&str, &str); 10] = [
 pub(super) fn Help() -> impl IntoView {
     let state = expect_context::<State>();
     view! {
-        <Show when=move || state.help.get()>
-            <div class="veil" on:click=move |_| state.help.set(false)>
-                <section class="help" role="dialog" aria-label="Keys" data-test="help">
-                    <h2>"Keys"</h2>
-                    <dl class="facts">
-                        {KEYS.map(|(key, what)| view! { <dt><kbd>{key}</kbd></dt><dd>{what}</dd> }).collect_view()}
-                    </dl>
-                </section>
-            </div>
-        </Show>
+        <div class="veil" data-test="help" hidden=move || !state.help.get() on:click=move |_| state.help.set(false)>
+            <section class="help" role="dialog" aria-label="Keys" inner_html=keys().into_html()></section>
+        </div>
     }
+}
+
+fn keys() -> Markup {
+    let mut all = tel("h2", &[], "Keys");
+    all.add(&definitions(KEYS.map(|(key, what)| (key, super::markup::text(what)))));
+    all
 }

@@ -1,8 +1,9 @@
-//! Contexts by concurrency as numbers on a heat scale, and the line that answers what a number is.
+//! Contexts by concurrency as numbers on a heat scale, and the lines that answer what a number is.
 
+use super::markup::{Markup, el, tel, text};
 use crate::data::cell::{raw, sample};
 use crate::data::export::markdown;
-use crate::data::geometry::{Heat, cell_at, split_mark, step};
+use crate::data::geometry::{Heat, cell_at, place_from_name, place_name, split_mark, step};
 use crate::data::library::Entry;
 use crate::platform;
 use crate::state::{Inspected, State};
@@ -13,113 +14,124 @@ use tokscope_shared::metric::Metric;
 use tokscope_shared::render;
 use tokscope_shared::report::identity::context_label;
 
+/// Row and column.
+type At = (usize, usize);
+
 /// The element of a place in the matrix.
-pub(super) fn cell_id((row, column): (usize, usize)) -> String {
-    format!("cell-{row}-{column}")
+pub(super) fn cell_id(at: At) -> String {
+    format!("cell-{}", place_name(at))
 }
 
 /// The matrix with its metric chooser.
 #[component]
 pub(super) fn Matrix(entry: Arc<Entry>, metric: Memo<Option<&'static Metric>>) -> impl IntoView {
     let state = expect_context::<State>();
-    let choose = {
-        let entry = entry.clone();
-        move || {
-            let current = metric.get().map(|metric| metric.id);
-            let option = |offered: &'static Metric| view! { <option value=offered.id selected=current == Some(offered.id)>{offered.head()}</option> };
-            entry.metrics().into_iter().map(option).collect_view()
+    let entry = StoredValue::new(entry);
+    let drawn = move |draw: fn(&Entry, &'static Metric, Option<At>) -> Markup, at: Option<At>| {
+        metric.get().map(|metric| entry.with_value(|entry| draw(entry, metric, at)).into_html()).unwrap_or_default()
+    };
+    let place = |event: &web_sys::Event| platform::attribute(event, "data-at").and_then(|name| place_from_name(&name));
+    let ask = move |event: &web_sys::Event| {
+        if let Some(at) = place(event).filter(|at| state.asked.get_untracked() != Some(*at)) {
+            state.asked.set(Some(at));
         }
     };
-    let copy = {
-        let entry = entry.clone();
-        move |_| {
-            let Some(metric) = metric.get_untracked() else { return };
-            let text = markdown(&entry, metric);
-            platform::spawn(async move {
-                let done = platform::copy(text).await;
-                state.said.set(if done { "table copied" } else { "the browser did not allow copying" }.to_owned());
-            });
+    let open = move |at: At| {
+        if let Some(index) = entry.with_value(|entry| cell_at(entry, at)) {
+            state.inspected.set(Some(Inspected::Decode(index)));
         }
     };
-    let table = {
-        let entry = entry.clone();
-        move || metric.get().map(|metric| view! { <Grid entry=entry.clone() metric /> })
-    };
-    let legend = {
-        let entry = entry.clone();
-        move || metric.get().map(|metric| render::legend(&render::matrix_table(&entry.report, &entry.review, metric)))
-    };
-    view! {
-        <section class="pane" aria-label="Matrix">
-            <div class="tools">
-                <label for="metric">"metric"</label>
-                <select id="metric" data-test="metric-select" on:change=move |event| state.metric.set(event_target_value(&event))>{choose}</select>
-                <button data-test="copy-markdown" on:click=copy>"Copy as Markdown"</button>
-            </div>
-            {table}
-            <p class="legend" data-test="legend">{legend}</p>
-            <Readout entry metric />
-        </section>
-    }
-}
-
-#[component]
-fn Grid(entry: Arc<Entry>, metric: &'static Metric) -> impl IntoView {
-    let state = expect_context::<State>();
-    let heat = Heat::new(&entry, metric);
-    let (rows, columns) = (entry.matrix.contexts.len(), entry.matrix.levels.len());
-    let of = entry.clone();
     let keys = move |event: leptos::ev::KeyboardEvent| {
         let at = state.asked.get_untracked().unwrap_or_default();
+        let (rows, columns) = entry.with_value(|entry| (entry.matrix.contexts.len(), entry.matrix.levels.len()));
         let key = event.key();
         if key == "Enter" || key == " " {
-            open(state, &of, at);
+            open(at);
         } else if let Some(to) = step(at, &key, rows, columns) {
             platform::focus(&cell_id(to));
             if state.inspected.get_untracked().is_some() {
-                open(state, &of, to);
+                open(to);
             }
         } else {
             return;
         }
         event.prevent_default();
     };
-    let body = entry
-        .matrix
-        .rows()
-        .enumerate()
-        .map(|(row, (context, slots))| {
-            let cells = slots
-                .iter()
-                .enumerate()
-                .map(|(column, slot)| view! { <Cell entry=entry.clone() metric heat here=slot.clone() at=(row, column) /> });
-            view! { <tr><th scope="row">{context_label(context)}</th>{cells.collect_view()}</tr> }
-        })
-        .collect_view();
-    let heads = entry.matrix.levels.iter().map(|level| view! { <th scope="col"><span>"C="</span>{*level}</th> }).collect_view();
+    let copy = move |_| {
+        let Some(text) = metric.get_untracked().map(|metric| entry.with_value(|entry| markdown(entry, metric))) else { return };
+        platform::spawn(async move {
+            let done = platform::copy(text).await;
+            state.said.set(if done { "table copied" } else { "the browser did not allow copying" }.to_owned());
+        });
+    };
+    Effect::new(move |before: Option<Option<At>>| {
+        let now = state.asked.get();
+        platform::mark(before.flatten().map(cell_id).as_deref(), now.map(cell_id).as_deref());
+        now
+    });
     view! {
-        <div class="scroll">
-            <table class="matrix" role="grid" data-test="matrix" data-metric=metric.id on:keydown=keys>
-                <thead><tr><th scope="col" class="corner">"context"</th>{heads}</tr></thead>
-                <tbody>{body}</tbody>
-            </table>
-        </div>
+        <section class="pane" aria-label="Matrix">
+            <div class="tools">
+                <label for="metric">"metric"</label>
+                <select
+                    id="metric"
+                    data-test="metric-select"
+                    inner_html=move || drawn(options, None)
+                    on:change=move |event| state.metric.set(event_target_value(&event))
+                ></select>
+                <button data-test="copy-markdown" on:click=copy>"Copy as Markdown"</button>
+            </div>
+            <div
+                class="scroll"
+                inner_html=move || drawn(grid, state.asked.get_untracked())
+                on:mouseover=move |event| ask(&event)
+                on:focusin=move |event| ask(&event)
+                on:click=move |event| place(&event).into_iter().for_each(open)
+                on:keydown=keys
+            ></div>
+            <p class="legend" data-test="legend" inner_html=move || drawn(legend, None)></p>
+            <div class="readout" data-test="readout" inner_html=move || drawn(answer, state.asked.get())></div>
+        </section>
     }
 }
 
-/// Opens the details of what stands at a place.
-fn open(state: State, entry: &Entry, at: (usize, usize)) {
-    if let Some(index) = cell_at(entry, at) {
-        state.inspected.set(Some(Inspected::Decode(index)));
-    }
+fn options(entry: &Entry, chosen: &'static Metric, _: Option<At>) -> Markup {
+    let option = |metric: &Metric| {
+        let value = ("value", metric.id);
+        let attributes = [value, ("selected", "")];
+        tel("option", if metric == chosen { &attributes } else { &attributes[..1] }, &metric.head())
+    };
+    entry.metrics().into_iter().map(option).collect()
 }
 
-#[component]
-fn Cell(entry: Arc<Entry>, metric: &'static Metric, heat: Option<Heat>, here: Slot, at: (usize, usize)) -> impl IntoView {
-    let state = expect_context::<State>();
-    let text = shown_at(metric, &here, &entry.report, &entry.review);
-    let (number, mark) = split_mark(&text);
-    let (value, verdict) = match &here {
+fn legend(entry: &Entry, metric: &'static Metric, _: Option<At>) -> Markup {
+    text(&render::legend(&render::matrix_table(&entry.report, &entry.review, metric)))
+}
+
+fn grid(entry: &Entry, metric: &'static Metric, asked: Option<At>) -> Markup {
+    let heat = Heat::new(entry, metric);
+    let mut head = tel("th", &[("scope", "col"), ("class", "corner")], "context");
+    for level in &entry.matrix.levels {
+        let mut label = tel("span", &[], "C=");
+        label.text(&level.to_string());
+        head.add(&el("th", &[("scope", "col")], &label));
+    }
+    let rows = entry.matrix.rows().enumerate().map(|(row, (context, slots))| {
+        let mut line = tel("th", &[("scope", "row")], &context_label(context));
+        for (column, slot) in slots.iter().enumerate() {
+            line.add(&cell(entry, metric, heat, slot, (row, column), asked));
+        }
+        el("tr", &[], &line)
+    });
+    let mut table = el("thead", &[], &el("tr", &[], &head));
+    table.add(&el("tbody", &[], &rows.collect()));
+    el("table", &[("class", "matrix"), ("role", "grid"), ("data-test", "matrix"), ("data-metric", metric.id)], &table)
+}
+
+fn cell(entry: &Entry, metric: &Metric, heat: Option<Heat>, slot: &Slot, at: At, asked: Option<At>) -> Markup {
+    let shown = shown_at(metric, slot, &entry.report, &entry.review);
+    let (number, mark) = split_mark(&shown);
+    let (value, verdict) = match slot {
         Slot::Cell(index) => {
             let value = entry.report.cells().nth(*index).and_then(|cell| metric.read(cell).value());
             (value, entry.review.cells.get(*index).map_or("", |judgement| judgement.verdict.name()))
@@ -128,62 +140,105 @@ fn Cell(entry: Arc<Entry>, metric: &'static Metric, heat: Option<Heat>, here: Sl
         Slot::Missing => (None, "missing"),
     };
     let warmth = value.zip(heat).filter(|_| verdict != "invalid").map(|(value, heat)| format!("--h:{:.3}", heat.of(value)));
-    let asked = move || state.asked.get() == Some(at);
-    let tab = move || if asked() || (state.asked.get().is_none() && at == (0, 0)) { 0 } else { -1 };
-    let of = entry.clone();
-    view! {
-        <td
-            id=cell_id(at)
-            role="gridcell"
-            data-test="cell"
-            data-context=entry.matrix.contexts[at.0]
-            data-concurrency=entry.matrix.levels[at.1]
-            data-verdict=verdict
-            style=warmth
-            class:asked=asked
-            class:warm=value.is_some() && heat.is_some()
-            tabindex=tab
-            on:mouseenter=move |_| state.asked.set(Some(at))
-            on:focus=move |_| state.asked.set(Some(at))
-            on:click=move |_| open(state, &of, at)
-        >
-            <span>{number.to_owned()}</span><i class="mark">{mark.to_owned()}</i>
-        </td>
-    }
+    let (id, name) = (cell_id(at), place_name(at));
+    let (context, level) = (entry.matrix.contexts[at.0].to_string(), entry.matrix.levels[at.1].to_string());
+    let mut inside = tel("span", &[], number);
+    inside.tel("i", &[("class", "mark")], mark);
+    let attributes = [
+        ("id", id.as_str()),
+        ("role", "gridcell"),
+        ("tabindex", if asked.unwrap_or_default() == at { "0" } else { "-1" }),
+        ("class", if asked == Some(at) { "asked" } else { "" }),
+        ("data-at", &name),
+        ("data-test", "cell"),
+        ("data-context", &context),
+        ("data-concurrency", &level),
+        ("data-verdict", verdict),
+        ("style", warmth.as_deref().unwrap_or_default()),
+    ];
+    el("td", if warmth.is_some() { &attributes } else { &attributes[..9] }, &inside)
 }
 
 /// What the number that is asked about is: raw value, sample, verdict and reasons.
-#[component]
-fn Readout(entry: Arc<Entry>, metric: Memo<Option<&'static Metric>>) -> impl IntoView {
-    let state = expect_context::<State>();
-    let answer = move || {
-        let metric = metric.get()?;
-        let definition = view! { <p class="faint" data-test="definition">{metric.definition}</p> };
-        let Some(at) = state.asked.get() else {
-            let how = view! { <p>"Point at a number, or go to it with the arrow keys. Enter opens the cell."</p> };
-            return Some((how, definition).into_any());
-        };
-        let place = format!("{} · C={}", context_label(*entry.matrix.contexts.get(at.0)?), entry.matrix.levels.get(at.1)?);
-        let slot = entry.matrix.at(at.0, at.1);
-        let (Some(index), text) = (cell_at(&entry, at), shown_at(metric, slot, &entry.report, &entry.review)) else {
-            let why = if let Slot::LeftOut(text) = slot { format!("left out: {text}") } else { "not in the report".to_owned() };
-            return Some(view! { <p><b>{place}</b>" "{why}</p> }.into_any());
-        };
-        let cell = entry.report.cells().nth(index)?;
-        let judgement = entry.review.cells.get(index)?;
-        let reasons = judgement.reasons.iter().map(|reason| view! { <li><code>{reason.code.clone()}</code>" "{reason.text.clone()}</li> });
-        Some(
-            view! {
-                <p>
-                    <b>{place}</b>" "{metric.label}" "<b class="big">{text}</b>" "{metric.unit}
-                    <span class="verdict" data-verdict=judgement.verdict.name()>{judgement.verdict.name()}</span>
-                </p>
-                <p class="faint"><span data-test="raw">{raw(metric, cell)}</span>" · "{sample(cell)}" · "<code>{metric.source}</code></p>
-                {definition}
-                <ul>{reasons.collect_view()}</ul>
-            }
-            .into_any(),
-        )
+fn answer(entry: &Entry, metric: &'static Metric, asked: Option<At>) -> Markup {
+    let definition = tel("p", &[("class", "faint"), ("data-test", "definition")], metric.definition);
+    let Some(at) = asked else {
+        let mut all = tel("p", &[], "Point at a number, or go to it with the arrow keys. Enter opens the cell.");
+        all.add(&definition);
+        return all;
     };
-    view! { <div class="readout" data-test="readout">{answer}</div> }
+    let (Some(context), Some(level)) = (entry.matrix.contexts.get(at.0), entry.matrix.levels.get(at.1)) else { return definition };
+    let mut first = tel("b", &[], &format!("{} · C={level}", context_label(*context)));
+    let slot = entry.matrix.at(at.0, at.1);
+    let found = cell_at(entry, at).and_then(|index| Some((entry.report.cells().nth(index)?, entry.review.cells.get(index)?)));
+    let Some((cell, judgement)) = found else {
+        first.text(&if let Slot::LeftOut(why) = slot { format!(" left out: {why}") } else { " not in the report".to_owned() });
+        return el("p", &[], &first);
+    };
+    let verdict = judgement.verdict.name();
+    first.text(&format!(" {} ", metric.label)).tel("b", &[("class", "big")], &shown_at(metric, slot, &entry.report, &entry.review));
+    first.text(&format!(" {}", metric.unit)).tel("span", &[("class", "verdict"), ("data-verdict", verdict)], verdict);
+    let mut second = tel("span", &[("data-test", "raw")], &raw(metric, cell));
+    second.text(&format!(" · {} · ", sample(cell))).tel("code", &[], metric.source);
+    let reasons = judgement.reasons.iter().map(|reason| {
+        let mut line = tel("code", &[], &reason.code);
+        line.text(&format!(" {}", reason.text));
+        el("li", &[], &line)
+    });
+    let mut all = el("p", &[], &first);
+    all.add(&el("p", &[("class", "faint")], &second)).add(&definition).add(&el("ul", &[], &reasons.collect()));
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::data::library::Library;
+    use tokscope_shared::metric;
+
+    fn entry(cells: &str) -> Arc<Entry> {
+        let mut library = Library::default();
+        let text = format!(r#"{{"metadata": {{"model": "m"}}, "results": [{cells}]}}"#);
+        let id = library.add("a", None, text.as_bytes()).id().unwrap();
+        library.get(id).unwrap()
+    }
+
+    fn rate() -> &'static Metric {
+        metric::by_id("aggregate-tps").unwrap()
+    }
+
+    const CELLS: &str = r#"{"context_tokens": 0, "concurrency": 1, "aggregate_tps": 10.0, "aggregate_source": "openai_continuous_usage"},
+        {"context_tokens": 0, "concurrency": 4, "aggregate_tps": 30.0, "aggregate_source": "openai_continuous_usage", "underfilled": true},
+        {"context_tokens": 1024, "concurrency": 1, "aggregate_tps": 20.0, "num_errors": 1}"#;
+
+    #[test]
+    fn a_number_that_is_not_valid_never_stands_bare() {
+        let html = grid(&entry(CELLS), rate(), None).into_html();
+        assert!(
+            html.contains(r#"data-concurrency="1" data-verdict="valid" style="--h:0.000"><span>10.0</span><i class="mark"></i>"#),
+            "{html}"
+        );
+        assert!(html.contains(r#"data-verdict="limited" style="--h:1.000"><span>30.0</span><i class="mark">*</i>"#));
+        assert!(html.contains(r#"data-verdict="invalid"><span>20.0</span><i class="mark">✗</i>"#));
+        assert!(html.contains(r#"data-verdict="missing"><span>—</span>"#));
+        assert_eq!(legend(&entry(CELLS), rate(), None).into_html(), "* limited · ✗ invalid · — no value");
+    }
+
+    #[test]
+    fn one_cell_is_reachable_by_tab_and_the_asked_one_is_marked() {
+        let html = grid(&entry(CELLS), rate(), Some((1, 0))).into_html();
+        assert_eq!(html.matches(r#"tabindex="0""#).count(), 1);
+        assert!(html.contains(r#"id="cell-1-0" role="gridcell" tabindex="0" class="asked""#), "{html}");
+    }
+
+    #[test]
+    fn the_answer_has_raw_value_sample_definition_verdict_and_reasons() {
+        let entry = entry(CELLS);
+        let html = answer(&entry, rate(), Some((0, 1))).into_html();
+        for part in ["<b>0 · C=4</b>", "30.0*", "30 tok/s", "limited", "underfilled", rate().definition] {
+            assert!(html.contains(part), "{part} in {html}");
+        }
+        assert!(answer(&entry, rate(), Some((1, 1))).into_html().contains("not in the report"));
+    }
 }

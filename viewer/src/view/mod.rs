@@ -1,5 +1,6 @@
 //! The page's components. They draw what `data` and the shared crate say, and pass on what the reader does;
-//! they compute nothing.
+//! they compute nothing. What changes while it is seen is a component; what doesn't is markup (see `markup`),
+//! whose events are heard by the component around it.
 
 // The component macro makes its own items public.
 #![allow(unreachable_pub)]
@@ -7,17 +8,16 @@
 mod bar;
 mod chart;
 mod detail;
-mod first;
 mod help;
-mod library;
+mod home;
+mod markup;
 mod matrix;
 mod run;
 mod sections;
-mod table;
 
 use crate::platform;
 use crate::state::fragment::Fragment;
-use crate::state::{Place, State, Theme, host};
+use crate::state::{Arrived, Place, State, Theme, host};
 use leptos::ev;
 use leptos::prelude::*;
 
@@ -32,17 +32,14 @@ pub fn App() -> impl IntoView {
     drops(state);
     let body = move || match (state.place.get(), state.run()) {
         (Place::Run, Some(entry)) => view! { <run::Run entry /> }.into_any(),
-        _ if state.library.with(|library| library.entries().is_empty()) => view! { <first::First /> }.into_any(),
-        _ => view! { <library::Library /> }.into_any(),
+        _ => view! { <home::Home /> }.into_any(),
     };
     view! {
         <bar::Bar />
         <main>{body}</main>
         <detail::Detail />
         <help::Help />
-        <Show when=move || state.dragging.get()>
-            <div class="drop-overlay" data-test="drop-overlay"><p>"Drop to open"</p></div>
-        </Show>
+        <div class="drop-overlay" data-test="drop-overlay" hidden=move || !state.dragging.get()><p>"Drop to open"</p></div>
     }
 }
 
@@ -64,13 +61,13 @@ fn open_files(state: State, files: Vec<web_sys::File>) {
 
 /// Opens reports of the host; those that are open already are not fetched again.
 fn open_addresses(state: State, addresses: Vec<String>) {
+    let known = |address: &String| state.library.with_untracked(|library| library.from_address(address));
     if let [address] = addresses.as_slice()
-        && let Some(id) = state.library.with_untracked(|library| library.from_address(address))
+        && let Some(id) = known(address)
     {
         return state.show(id);
     }
-    let wanted: Vec<String> =
-        addresses.into_iter().filter(|address| state.library.with_untracked(|library| library.from_address(address).is_none())).collect();
+    let wanted: Vec<String> = addresses.into_iter().filter(|address| known(address).is_none()).collect();
     if wanted.is_empty() {
         return;
     }
@@ -88,7 +85,7 @@ fn open_addresses(state: State, addresses: Vec<String>) {
 /// Opens the report that is part of the page.
 fn open_sample(state: State) {
     let bytes = include_bytes!("../../sample.json").to_vec();
-    state.add(vec![crate::state::Arrived { name: "sample.json".to_owned(), address: None, bytes: Ok(bytes) }]);
+    state.add(vec![Arrived { name: "sample.json".to_owned(), address: None, bytes: Ok(bytes) }]);
 }
 
 fn colours(state: State) {
@@ -116,15 +113,15 @@ fn address(state: State) {
         let open: Vec<String> = state.run().and_then(|entry| entry.address.clone()).into_iter().collect();
         let metric = state.metric.get();
         let metric = (metric != "aggregate-tps").then_some(metric);
-        // The first run would wipe the address before its report has come.
-        if before.is_some() && state.busy.get_untracked() == 0 {
+        // What the address asks for may still be on its way.
+        if state.busy.get() == 0 && before.is_some() {
             platform::set_fragment(&Fragment { open, metric }.write());
         }
     });
     if let Some(list) = platform::host_list() {
         platform::spawn(async move {
             if let Ok(bytes) = platform::fetch(&list).await {
-                state.hosted.set(host::read(&bytes));
+                state.hosted.set(host::read(&String::from_utf8_lossy(&bytes)));
             }
         });
     }
@@ -140,10 +137,7 @@ fn keys(state: State) {
         let key = event.key();
         if key == "Escape" {
             state.help.set(false);
-            if let Some(open) = state.inspected.get_untracked() {
-                state.inspected.set(None);
-                detail::focus_back(state, open);
-            }
+            detail::close(state);
             return;
         }
         if event.ctrl_key() || event.meta_key() || event.alt_key() || platform::typing(&event) {

@@ -1,8 +1,9 @@
 //! One report: who measured what, whether to believe it, then the numbers.
 
 use super::chart::Chart;
+use super::markup::{Markup, el, tel, text};
 use super::matrix::Matrix;
-use super::sections::{Cells, Facts, Notes, Prefill};
+use super::sections::Sections;
 use crate::data::findings::{Finding, findings};
 use crate::data::library::Entry;
 use crate::data::summary::identity_line;
@@ -17,61 +18,84 @@ pub(super) fn Run(entry: Arc<Entry>) -> impl IntoView {
     let state = expect_context::<State>();
     let of = entry.clone();
     let metric = Memo::new(move |_| state.metric.with(|id| of.metric_or_first(id)));
-    let has_matrix = !entry.metrics().is_empty();
+    let panes = (!entry.metrics().is_empty()).then(|| {
+        view! {
+            <div class="panes">
+                <Matrix entry=entry.clone() metric />
+                <Chart entry=entry.clone() metric />
+            </div>
+        }
+    });
     view! {
         <article class="run" data-test="run">
-            <Head entry=entry.clone() />
-            {has_matrix
-                .then(|| {
-                    view! {
-                        <div class="panes">
-                            <Matrix entry=entry.clone() metric />
-                            <Chart entry=entry.clone() metric />
-                        </div>
-                    }
-                })}
-            <Prefill entry=entry.clone() />
-            {(!has_matrix).then(|| view! { <Facts entry=entry.clone() /> })}
-            <Cells entry=entry.clone() />
-            <Notes entry />
+            <header inner_html=head(&entry).into_html()></header>
+            {panes}
+            <Sections entry />
         </article>
     }
 }
 
-#[component]
-fn Head(entry: Arc<Entry>) -> impl IntoView {
+fn head(entry: &Entry) -> Markup {
     let summary = &entry.summary;
-    let model = summary.identity.model.clone().unwrap_or_else(|| "model not recorded".to_owned());
-    let parts = identity_line(summary).into_iter().map(|part| view! { <span>{part}</span> }).collect_view();
-    let raw_date = summary.identity.timestamp.clone().map(|text| format!("saved {text}"));
-    let found = findings(&entry);
-    let (hints, reasons): (Vec<Finding>, Vec<Finding>) = found.into_iter().partition(|finding| finding.verdict == Verdict::Valid);
-    let doubts: Vec<_> = entry.review.doubts.iter().map(|doubt| doubt.text.clone()).collect();
-    let any = !(hints.is_empty() && reasons.is_empty() && doubts.is_empty());
-    let judged = !(entry.review.cells.is_empty() && entry.review.burst.is_empty());
-    view! {
-        <header class="head">
-            <h1 data-test="model">{model}</h1>
-            <p class="identity" data-test="identity" title=raw_date>{parts}<span class="faint">{entry.name.clone()}</span></p>
-            {judged.then(|| view! { <p class="sentence" data-test="verdict-sentence">{entry.review.sentence()}"."</p> })}
-            {any.then(|| view! {
-                <ul class="findings" data-test="hints">
-                    {doubts.into_iter().map(|text| view! { <li data-verdict="suspect"><b>"file"</b><span>{text}"."</span></li> }).collect_view()}
-                    {reasons.into_iter().chain(hints).map(|finding| view! { <Line finding /> }).collect_view()}
-                </ul>
-            })}
-        </header>
+    let mut all = tel("h1", &[("data-test", "model")], summary.identity.model.as_deref().unwrap_or("model not recorded"));
+    let mut identity: Markup = identity_line(summary).iter().map(|part| tel("span", &[], part)).collect();
+    identity.tel("span", &[("class", "faint")], &entry.name);
+    let saved = summary.identity.timestamp.as_deref().unwrap_or_default();
+    all.add(&el("p", &[("class", "identity"), ("data-test", "identity"), ("title", saved)], &identity));
+    if !(entry.review.cells.is_empty() && entry.review.burst.is_empty()) {
+        all.tel("p", &[("class", "sentence"), ("data-test", "verdict-sentence")], &format!("{}.", entry.review.sentence()));
     }
+    let mut lines: Markup =
+        entry.review.doubts.iter().map(|doubt| said("suspect", "file", doubt.code, &text(&format!("{}.", doubt.text)))).collect();
+    for finding in findings(entry) {
+        lines.add(&line(&finding));
+    }
+    if lines != Markup::default() {
+        all.add(&el("ul", &[("class", "findings"), ("data-test", "hints")], &lines));
+    }
+    all
 }
 
-#[component]
-fn Line(finding: Finding) -> impl IntoView {
-    let verdict = if finding.verdict == Verdict::Valid { "hint" } else { finding.verdict.name() };
-    let all = finding.seen(usize::MAX);
-    view! {
-        <li data-verdict=verdict data-code=finding.code.clone()>
-            <b>{verdict}</b>
-            <span>{finding.meaning.clone()}" "<small title=all>{finding.seen(2)}</small></span>
-        </li>
+fn line(finding: &Finding) -> Markup {
+    let word = if finding.verdict == Verdict::Valid { "hint" } else { finding.verdict.name() };
+    let mut inside = text(&finding.meaning);
+    inside.text(" ").tel("small", &[], &finding.seen());
+    said(word, word, &finding.code, &inside)
+}
+
+/// A line that says something in a verdict's colour.
+pub(super) fn said(verdict: &str, word: &str, code: &str, inside: &Markup) -> Markup {
+    let mut line = tel("b", &[], word);
+    line.add(&el("span", &[], inside));
+    el("li", &[("data-verdict", verdict), ("data-code", code)], &line)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::data::library::Library;
+
+    #[test]
+    fn the_head_says_who_measured_what_and_what_to_think_of_it() {
+        let mut library = Library::default();
+        let id = library.add("seed.json", None, include_bytes!("../../sample.json")).id().unwrap();
+        let html = head(&library.get(id).unwrap()).into_html();
+        for part in [
+            "GLM-5.3-Flash-EXL3-4bpw",
+            "3 of 3 cells valid.",
+            "data-code=\"no-prefix-caching\"><b>hint</b>",
+            "Prefix caching did not seem to work",
+        ] {
+            assert!(html.contains(part), "{part} in {html}");
+        }
+    }
+
+    #[test]
+    fn a_report_without_cells_has_no_verdict() {
+        let mut library = Library::default();
+        let id = library.add("p.json", None, br#"{"metadata": {"mode": "completion_stats"}}"#).id().unwrap();
+        let html = head(&library.get(id).unwrap()).into_html();
+        assert!(!html.contains("verdict-sentence") && html.contains("profile report"), "{html}");
     }
 }
