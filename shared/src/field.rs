@@ -456,32 +456,23 @@ macro_rules! section {
         impl $name {
             const KEYS: &[&str] = &[ $( stringify!($field), )* ];
 
-            fn slots(&self) -> Vec<&dyn $crate::field::Slot> {
-                vec![ $( &self.$field, )* ]
-            }
-
-            fn slots_mut(&mut self) -> Vec<&mut dyn $crate::field::Slot> {
-                vec![ $( &mut self.$field, )* ]
-            }
         }
 
         impl $crate::field::Json for $name {
             fn read(value: serde_json::Value) -> Result<Self, serde_json::Value> {
-                let serde_json::Value::Object(map) = value else { return Err(value) };
                 let mut section = Self::default();
-                section.extra = $crate::field::read_section(Self::KEYS, &mut section.slots_mut(), map);
+                let slots: &mut [&mut dyn $crate::field::Fill] = &mut [ $( &mut section.$field, )* ];
+                section.extra = $crate::field::read_section(Self::KEYS, slots, value)?;
                 Ok(section)
             }
             fn write(&self) -> serde_json::Value {
-                $crate::field::write_section(Self::KEYS, &self.slots(), &self.extra)
+                $crate::field::write_section(Self::KEYS, &[ $( &self.$field, )* ], &self.extra)
             }
             fn inspect(&self, path: &str, findings: &mut $crate::field::Findings) {
-                $crate::field::inspect_section(Self::KEYS, &self.slots(), &self.extra, path, findings);
+                $crate::field::inspect_section(Self::KEYS, &[ $( &self.$field, )* ], &self.extra, path, findings);
             }
             fn each_leaf(&mut self, path: &str, edit: &mut dyn FnMut(&str, $crate::field::Leaf<'_>)) {
-                for (key, slot) in Self::KEYS.iter().zip(self.slots_mut()) {
-                    slot.leaves(&$crate::field::join(path, key), edit);
-                }
+                $( self.$field.each_leaf(&$crate::field::join(path, stringify!($field)), edit); )*
             }
             fn schema(defs: &mut serde_json::Map<String, serde_json::Value>) -> serde_json::Value {
                 $crate::field::section_schema(
@@ -501,49 +492,63 @@ macro_rules! section {
 }
 pub(crate) use section;
 
-/// A field of a section, whatever its kind: so that the code that goes over a section's fields exists once and
-/// not once a section, which a page that is downloaded can't afford.
+/// A field that can be filled, whatever its kind. Through this and the two below, the code that goes over a
+/// section's fields exists once and not once a section, which a page that is downloaded can't afford; they are
+/// three so that the page carries only what it uses.
 #[doc(hidden)]
-pub trait Slot {
-    fn put(&mut self, value: Value);
-    fn written(&self) -> Option<Value>;
-    fn look(&self, path: &str, findings: &mut Findings);
-    fn leaves(&mut self, path: &str, edit: &mut dyn FnMut(&str, Leaf<'_>));
+pub trait Fill {
+    fn fill(&mut self, value: Value);
 }
 
-impl<T: Json> Slot for Field<T> {
-    fn put(&mut self, value: Value) {
+/// A field that can be written.
+#[doc(hidden)]
+pub trait Written {
+    fn written(&self) -> Option<Value>;
+}
+
+/// A field that can be looked into.
+#[doc(hidden)]
+pub trait Inspected {
+    fn look(&self, path: &str, findings: &mut Findings);
+}
+
+impl<T: Json> Fill for Field<T> {
+    fn fill(&mut self, value: Value) {
         *self = Field::read(value);
     }
+}
+
+impl<T: Json> Written for Field<T> {
     fn written(&self) -> Option<Value> {
         self.write()
     }
+}
+
+impl<T: Json> Inspected for Field<T> {
     fn look(&self, path: &str, findings: &mut Findings) {
         self.inspect(path, findings);
     }
-    fn leaves(&mut self, path: &str, edit: &mut dyn FnMut(&str, Leaf<'_>)) {
-        self.each_leaf(path, edit);
-    }
 }
 
-/// Fills a section's fields; gives back what belongs to none.
+/// Fills a section's fields; gives back what belongs to none, or the value where it is no object.
 #[doc(hidden)]
-pub fn read_section(keys: &[&str], slots: &mut [&mut dyn Slot], map: Map<String, Value>) -> Map<String, Value> {
+pub fn read_section(keys: &[&str], slots: &mut [&mut dyn Fill], value: Value) -> Result<Map<String, Value>, Value> {
+    let Value::Object(map) = value else { return Err(value) };
     let mut extra = Map::new();
     for (key, item) in map {
         match keys.iter().position(|known| *known == key) {
-            Some(at) => slots[at].put(item),
+            Some(at) => slots[at].fill(item),
             None => {
                 extra.insert(key, item);
             }
         }
     }
-    extra
+    Ok(extra)
 }
 
 /// A section as JSON: its fields, then what belongs to none.
 #[doc(hidden)]
-pub fn write_section(keys: &[&str], slots: &[&dyn Slot], extra: &Map<String, Value>) -> Value {
+pub fn write_section(keys: &[&str], slots: &[&dyn Written], extra: &Map<String, Value>) -> Value {
     let known = keys.iter().zip(slots).filter_map(|(key, slot)| Some(((*key).to_owned(), slot.written()?)));
     let more = extra.iter().map(|(key, item)| (key.clone(), item.clone()));
     Value::Object(known.chain(more).collect())
@@ -551,7 +556,7 @@ pub fn write_section(keys: &[&str], slots: &[&dyn Slot], extra: &Map<String, Val
 
 /// What couldn't be placed inside of a section.
 #[doc(hidden)]
-pub fn inspect_section(keys: &[&str], slots: &[&dyn Slot], extra: &Map<String, Value>, path: &str, findings: &mut Findings) {
+pub fn inspect_section(keys: &[&str], slots: &[&dyn Inspected], extra: &Map<String, Value>, path: &str, findings: &mut Findings) {
     for (key, slot) in keys.iter().zip(slots) {
         slot.look(&join(path, key), findings);
     }

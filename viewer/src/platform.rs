@@ -72,6 +72,11 @@ pub fn set_fragment(text: &str) {
     }
 }
 
+/// The text of an element of the document: what was put into the page when it was made.
+pub fn text_of(id: &str) -> Option<String> {
+    document()?.get_element_by_id(id)?.text_content()
+}
+
 /// Where the host that serves the page lists its reports, if it says so in the document.
 pub fn host_list() -> Option<String> {
     let meta = document()?.query_selector("meta[name=tokscope-host]").ok()??;

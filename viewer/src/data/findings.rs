@@ -46,9 +46,12 @@ pub fn findings(entry: &Entry) -> Vec<Finding> {
     for (place, judgement) in decode.chain(burst) {
         gather(&mut found, &place, judgement);
     }
-    let rank = |finding: &Finding| REASONS.iter().position(|rule| rule.code == finding.code);
-    found.sort_by_key(|finding| std::cmp::Reverse((finding.verdict, rank(finding))));
     found
+}
+
+/// The worse the higher, then the later in the table of reasons.
+fn rank(finding: &Finding) -> (Verdict, Option<usize>) {
+    (finding.verdict, REASONS.iter().position(|rule| rule.code == finding.code))
 }
 
 fn gather(found: &mut Vec<Finding>, place: &str, judgement: &Judgement) {
@@ -59,7 +62,9 @@ fn gather(found: &mut Vec<Finding>, place: &str, judgement: &Judgement) {
             None => {
                 let rule = REASONS.iter().find(|rule| rule.code == reason.code);
                 let meaning = rule.map_or_else(|| reason.text.clone(), |rule| rule.meaning.to_owned());
-                found.push(Finding { code: reason.code.clone(), verdict: reason.verdict, meaning, places: vec![at] });
+                let new = Finding { code: reason.code.clone(), verdict: reason.verdict, meaning, places: vec![at] };
+                let before = found.iter().position(|finding| rank(finding) < rank(&new)).unwrap_or(found.len());
+                found.insert(before, new);
             }
         }
     }
@@ -79,7 +84,7 @@ mod tests {
 
     #[test]
     fn the_sample_says_that_prefix_caching_did_not_work() {
-        let found = findings(&entry(include_bytes!("../../sample.json")));
+        let found = findings(&entry(crate::data::sample()));
         let hint = &found[0];
         assert_eq!(hint.code, "no-prefix-caching");
         assert_eq!(hint.verdict, Verdict::Valid);

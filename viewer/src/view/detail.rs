@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn the_panel_has_every_metric_with_its_value_or_why_there_is_none() {
         let mut library = Library::default();
-        let id = library.add("a", None, include_bytes!("../../sample.json")).id().unwrap();
+        let id = library.add("a", None, crate::data::sample()).id().unwrap();
         let entry = library.get(id).unwrap();
         let html = panel(&entry, Inspected::Decode(2)).unwrap().into_html();
         assert_eq!(html.matches("data-metric=").count(), metric::ALL.len());

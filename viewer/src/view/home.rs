@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn reports_and_failed_files_stand_together_in_the_list() {
         let mut library = Library::default();
-        library.add("a.json", None, include_bytes!("../../sample.json"));
+        library.add("a.json", None, crate::data::sample());
         library.add("empty.json", None, b"");
         let html = list(&library, None, &[]).into_html();
         assert!(html.contains("GLM-5.3-Flash-EXL3-4bpw") && html.contains(">151.5<") && html.contains("3 valid"));

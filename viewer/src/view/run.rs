@@ -79,7 +79,7 @@ mod tests {
     #[test]
     fn the_head_says_who_measured_what_and_what_to_think_of_it() {
         let mut library = Library::default();
-        let id = library.add("seed.json", None, include_bytes!("../../sample.json")).id().unwrap();
+        let id = library.add("seed.json", None, crate::data::sample()).id().unwrap();
         let html = head(&library.get(id).unwrap()).into_html();
         for part in [
             "GLM-5.3-Flash-EXL3-4bpw",

@@ -112,7 +112,7 @@ fn row(cell: &Cell, judgement: &Judgement, open: Inspected) -> Markup {
 /// Events, method and settings, folded.
 fn notes(entry: &Entry) -> Markup {
     let events = facts::events(&entry.report);
-    let settings = facts::settings(&entry.report);
+    let settings = facts::settings(&entry.bytes);
     let methods = facts::methods(&entry.report);
     let mut all = Markup::default();
     if !events.is_empty() {
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn every_cell_is_listed_with_its_verdict_and_reasons() {
-        let html = html(include_bytes!("../../sample.json"));
+        let html = html(crate::data::sample());
         assert_eq!(html.matches("data-test=\"cell-row\"").count(), 3);
         assert!(html.contains("data-cell=\"decode-2\"") && html.contains("10.8 s at 64k"));
         assert!(html.contains("data-test=\"events\"") && !html.contains("data-test=\"facts\""));
