@@ -200,9 +200,28 @@ pub fn mark(before: Option<&str>, now: Option<&str>) {
     change(now, "asked", "0");
 }
 
-/// Where a pointer is inside the element that listens, in pixels.
-pub fn place_inside(event: &web_sys::MouseEvent) -> Option<(f64, f64)> {
-    let element = event.current_target()?.dyn_into::<Element>().ok()?;
-    let edges = element.get_bounding_client_rect();
+/// Where a pointer is inside the element with that attribute, in pixels; `None` outside of it.
+pub fn place_inside(event: &web_sys::MouseEvent, attribute: &str) -> Option<(f64, f64)> {
+    let target = event.target()?.dyn_into::<Element>().ok()?;
+    let edges = target.closest(&format!("[{attribute}]")).ok()??.get_bounding_client_rect();
     Some((f64::from(event.client_x()) - edges.left(), f64::from(event.client_y()) - edges.top()))
+}
+
+/// The value of a field, by the event that it changed.
+pub fn value(event: &Event) -> String {
+    let target = event.target();
+    let value = target.and_then(|target| js_sys::Reflect::get(&target, &JsValue::from_str("value")).ok()?.as_string());
+    value.unwrap_or_default()
+}
+
+/// Sets what a chooser shows.
+pub fn set_value(id: &str, value: &str) {
+    if let Some(element) = document().and_then(|document| document.get_element_by_id(id)) {
+        let _ = js_sys::Reflect::set(&element, &JsValue::from_str("value"), &JsValue::from_str(value));
+    }
+}
+
+/// The id of the element in which an event happened.
+pub fn id(event: &Event) -> String {
+    event.target().and_then(|target| target.dyn_into::<Element>().ok()).map(|element| element.id()).unwrap_or_default()
 }

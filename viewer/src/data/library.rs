@@ -46,6 +46,13 @@ pub struct Entry {
     pub summary: Summary,
 }
 
+/// The same file.
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        self.id == other.id
+    }
+}
+
 impl Entry {
     /// The metrics of which at least one cell has a value.
     pub fn metrics(&self) -> Vec<&'static Metric> {

@@ -1,15 +1,13 @@
 //! The panel with everything a report says of one cell.
 
+use super::act::DO;
 use super::markup::{Markup, el, tel, text};
-use super::matrix::cell_id;
 use super::run::said;
 use super::sections::{definitions, plain};
 use crate::data::cell::{circumstances, distributions, requests, sample};
 use crate::data::findings::place;
 use crate::data::library::Entry;
-use crate::platform;
-use crate::state::{Inspected, State};
-use leptos::prelude::*;
+use crate::state::Inspected;
 use tokscope_shared::metric::{self, Metric};
 use tokscope_shared::report::cell::Cell;
 use tokscope_shared::verdict::Verdict;
@@ -17,36 +15,8 @@ use tokscope_shared::verdict::Verdict;
 /// Requests that are listed.
 const REQUESTS: usize = 20;
 
-/// The panel, while a cell is open.
-#[component]
-pub(super) fn Detail() -> impl IntoView {
-    let state = expect_context::<State>();
-    let html = move || {
-        let inside = state.inspected.get().zip(state.run()).and_then(|(open, entry)| panel(&entry, open));
-        inside.unwrap_or_default().into_html()
-    };
-    let press = move |event: leptos::ev::MouseEvent| {
-        if platform::attribute(&event, "data-close").is_some() {
-            close(state);
-        }
-    };
-    view! {
-        <aside class="detail" data-test="detail" aria-label="Cell" hidden=move || state.inspected.get().is_none() inner_html=html on:click=press></aside>
-    }
-}
-
-/// Closes the panel and puts the focus back where it was opened from.
-pub(super) fn close(state: State) {
-    let open = state.inspected.get_untracked();
-    if open.is_some() {
-        state.inspected.set(None);
-    }
-    if let (Some(Inspected::Decode(_)), Some(at)) = (open, state.asked.get_untracked()) {
-        platform::focus(&cell_id(at));
-    }
-}
-
-fn panel(entry: &Entry, open: Inspected) -> Option<Markup> {
+/// The panel of a cell.
+pub(super) fn panel(entry: &Entry, open: Inspected) -> Option<Markup> {
     let (cell, judgement, layer) = match open {
         Inspected::Decode(index) => (entry.report.cells().nth(index)?, entry.review.cells.get(index)?, ""),
         Inspected::Burst(index) => (entry.report.burst_results.items().nth(index)?, entry.review.burst.get(index)?, "burst "),
@@ -54,7 +24,7 @@ fn panel(entry: &Entry, open: Inspected) -> Option<Markup> {
     let verdict = judgement.verdict.name();
     let mut head = tel("h2", &[], &format!("{layer}{}", place(cell)));
     head.tel("span", &[("class", "verdict"), ("data-verdict", verdict)], verdict);
-    let button = [("class", "icon"), ("data-test", "close-detail"), ("data-close", ""), ("title", "Close (Esc)"), ("aria-label", "Close")];
+    let button = [("class", "icon"), ("data-test", "close-detail"), (DO, "close"), ("title", "Close (Esc)"), ("aria-label", "Close")];
     head.tel("button", &button, "✕");
     let reasons = judgement.reasons.iter().map(|reason| {
         let kind = if reason.verdict == Verdict::Valid { "hint" } else { reason.verdict.name() };

@@ -1,48 +1,15 @@
 //! The place without a run: the first screen, or the list of reports with what failed and what the host offers.
 
+use super::act::DO;
 use super::markup::{Markup, el, tel, text};
-use super::{open_addresses, open_sample};
 use crate::data::geometry::split_mark;
 use crate::data::library::{Entry, Failed, Id, Library};
-use crate::platform;
-use crate::state::State;
 use crate::state::host::Hosted;
-use leptos::prelude::*;
 use tokscope_shared::metric::format_number;
 
-/// The attribute that says what a press does.
-const DO: &str = "data-do";
-
 /// The first screen or the list.
-#[component]
-pub(super) fn Home() -> impl IntoView {
-    let state = expect_context::<State>();
-    let html = move || {
-        let (selected, hosted) = (state.selected.get(), state.hosted.get());
-        state
-            .library
-            .with(|library| if library.entries().is_empty() { first(library, &hosted) } else { list(library, selected, &hosted) })
-            .into_html()
-    };
-    let press = move |event: leptos::ev::MouseEvent| {
-        let Some(wanted) = platform::attribute(&event, DO) else { return };
-        let (what, which) = wanted.split_once(' ').unwrap_or((&wanted, ""));
-        let index: usize = which.parse().unwrap_or_default();
-        let entry = || state.library.with_untracked(|library| library.entries().get(index).map(|entry| entry.id));
-        match what {
-            "pick" => platform::click("pick"),
-            "sample" => open_sample(state),
-            "clear" => state.library.update(Library::clear_failed),
-            "open" => entry().into_iter().for_each(|id| state.show(id)),
-            "remove" => entry().into_iter().for_each(|id| state.library.update(|library| library.remove(id))),
-            "hosted" => {
-                open_addresses(state, state.hosted.get_untracked().into_iter().skip(index).take(1).map(|hosted| hosted.address).collect())
-            }
-            "hosted-all" => open_addresses(state, state.hosted.get_untracked().into_iter().map(|hosted| hosted.address).collect()),
-            _ => {}
-        }
-    };
-    view! { <div inner_html=html on:click=press></div> }
+pub(super) fn home(library: &Library, selected: Option<Id>, hosted: &[Hosted]) -> Markup {
+    if library.entries().is_empty() { first(library, hosted) } else { list(library, selected, hosted) }
 }
 
 fn link(test: &str, what: &str, label: &str) -> Markup {

@@ -1,6 +1,8 @@
 //! Markup as text, for what doesn't change once it is drawn: tables, lists, lines. Typed views of such parts
 //! would make the page many times larger. All text and all values of attributes are escaped.
 
+use tokscope_shared::chart::Chart;
+
 /// A piece of markup; it can only be made here, so that nothing unescaped gets in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Markup(String);
@@ -41,6 +43,11 @@ pub(super) fn tel(tag: &'static str, attributes: Attributes<'_>, inside: &str) -
 }
 
 impl Markup {
+    /// A chart, which the shared crate has written as markup with its texts escaped.
+    pub(super) fn of_chart(chart: &Chart) -> Self {
+        Markup(chart.svg.clone())
+    }
+
     /// Adds what follows.
     pub(super) fn add(&mut self, other: &Markup) -> &mut Self {
         self.0.push_str(&other.0);

@@ -1,14 +1,10 @@
 //! Contexts by concurrency as numbers on a heat scale, and the lines that answer what a number is.
 
+use super::act::DO;
 use super::markup::{Markup, el, tel, text};
 use crate::data::cell::{raw, sample};
-use crate::data::export::markdown;
-use crate::data::geometry::{Heat, cell_at, place_from_name, place_name, split_mark, step};
+use crate::data::geometry::{Heat, cell_at, place_name, split_mark};
 use crate::data::library::Entry;
-use crate::platform;
-use crate::state::{Inspected, State};
-use leptos::prelude::*;
-use std::sync::Arc;
 use tokscope_shared::matrix::{Slot, shown_at};
 use tokscope_shared::metric::Metric;
 use tokscope_shared::render;
@@ -22,93 +18,25 @@ pub(super) fn cell_id(at: At) -> String {
     format!("cell-{}", place_name(at))
 }
 
-/// The matrix with its metric chooser.
-#[component]
-pub(super) fn Matrix(entry: Arc<Entry>, metric: Memo<Option<&'static Metric>>) -> impl IntoView {
-    let state = expect_context::<State>();
-    let entry = StoredValue::new(entry);
-    let drawn = move |draw: fn(&Entry, &'static Metric, Option<At>) -> Markup, at: Option<At>| {
-        metric.get().map(|metric| entry.with_value(|entry| draw(entry, metric, at)).into_html()).unwrap_or_default()
-    };
-    let place = |event: &web_sys::Event| platform::attribute(event, "data-at").and_then(|name| place_from_name(&name));
-    let ask = move |event: &web_sys::Event| {
-        if let Some(at) = place(event).filter(|at| state.asked.get_untracked() != Some(*at)) {
-            state.asked.set(Some(at));
-        }
-    };
-    let open = move |at: At| {
-        if let Some(index) = entry.with_value(|entry| cell_at(entry, at)) {
-            state.inspected.set(Some(Inspected::Decode(index)));
-        }
-    };
-    let keys = move |event: leptos::ev::KeyboardEvent| {
-        let at = state.asked.get_untracked().unwrap_or_default();
-        let (rows, columns) = entry.with_value(|entry| (entry.matrix.contexts.len(), entry.matrix.levels.len()));
-        let key = event.key();
-        if key == "Enter" || key == " " {
-            open(at);
-        } else if let Some(to) = step(at, &key, rows, columns) {
-            platform::focus(&cell_id(to));
-            if state.inspected.get_untracked().is_some() {
-                open(to);
-            }
-        } else {
-            return;
-        }
-        event.prevent_default();
-    };
-    let copy = move |_| {
-        let Some(text) = metric.get_untracked().map(|metric| entry.with_value(|entry| markdown(entry, metric))) else { return };
-        platform::spawn(async move {
-            let done = platform::copy(text).await;
-            state.said.set(if done { "table copied" } else { "the browser did not allow copying" }.to_owned());
-        });
-    };
-    Effect::new(move |before: Option<Option<At>>| {
-        let now = state.asked.get();
-        platform::mark(before.flatten().map(cell_id).as_deref(), now.map(cell_id).as_deref());
-        now
+/// The metric chooser and the copy button.
+pub(super) fn tools(entry: &Entry, chosen: &str) -> Markup {
+    let options = entry.metrics().into_iter().map(|metric| {
+        let attributes = [("value", metric.id), ("selected", "")];
+        tel("option", if metric.id == chosen { &attributes } else { &attributes[..1] }, &metric.head())
     });
-    view! {
-        <section class="pane" aria-label="Matrix">
-            <div class="tools">
-                <label for="metric">"metric"</label>
-                <select
-                    id="metric"
-                    data-test="metric-select"
-                    inner_html=move || drawn(options, None)
-                    on:change=move |event| state.metric.set(event_target_value(&event))
-                ></select>
-                <button data-test="copy-markdown" on:click=copy>"Copy as Markdown"</button>
-            </div>
-            <div
-                class="scroll"
-                inner_html=move || drawn(grid, state.asked.get_untracked())
-                on:mouseover=move |event| ask(&event)
-                on:focusin=move |event| ask(&event)
-                on:click=move |event| place(&event).into_iter().for_each(open)
-                on:keydown=keys
-            ></div>
-            <p class="legend" data-test="legend" inner_html=move || drawn(legend, None)></p>
-            <div class="readout" data-test="readout" inner_html=move || drawn(answer, state.asked.get())></div>
-        </section>
-    }
+    let mut all = tel("label", &[("for", "metric")], "metric");
+    all.add(&el("select", &[("id", "metric"), ("data-test", "metric-select")], &options.collect()));
+    all.tel("button", &[("data-test", "copy-markdown"), (DO, "copy")], "Copy as Markdown");
+    el("div", &[("class", "tools")], &all)
 }
 
-fn options(entry: &Entry, chosen: &'static Metric, _: Option<At>) -> Markup {
-    let option = |metric: &Metric| {
-        let value = ("value", metric.id);
-        let attributes = [value, ("selected", "")];
-        tel("option", if metric == chosen { &attributes } else { &attributes[..1] }, &metric.head())
-    };
-    entry.metrics().into_iter().map(option).collect()
-}
-
-fn legend(entry: &Entry, metric: &'static Metric, _: Option<At>) -> Markup {
+/// The marks in the matrix, in words.
+pub(super) fn legend(entry: &Entry, metric: &Metric) -> Markup {
     text(&render::legend(&render::matrix_table(&entry.report, &entry.review, metric)))
 }
 
-fn grid(entry: &Entry, metric: &'static Metric, asked: Option<At>) -> Markup {
+/// The numbers.
+pub(super) fn grid(entry: &Entry, metric: &Metric, asked: Option<At>) -> Markup {
     let heat = Heat::new(entry, metric);
     let mut head = tel("th", &[("scope", "col"), ("class", "corner")], "context");
     for level in &entry.matrix.levels {
@@ -160,7 +88,7 @@ fn cell(entry: &Entry, metric: &Metric, heat: Option<Heat>, slot: &Slot, at: At,
 }
 
 /// What the number that is asked about is: raw value, sample, verdict and reasons.
-fn answer(entry: &Entry, metric: &'static Metric, asked: Option<At>) -> Markup {
+pub(super) fn answer(entry: &Entry, metric: &Metric, asked: Option<At>) -> Markup {
     let definition = tel("p", &[("class", "faint"), ("data-test", "definition")], metric.definition);
     let Some(at) = asked else {
         let mut all = tel("p", &[], "Point at a number, or go to it with the arrow keys. Enter opens the cell.");
@@ -195,6 +123,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::data::library::Library;
+    use std::sync::Arc;
     use tokscope_shared::metric;
 
     fn entry(cells: &str) -> Arc<Entry> {
@@ -222,7 +151,7 @@ mod tests {
         assert!(html.contains(r#"data-verdict="limited" style="--h:1.000"><span>30.0</span><i class="mark">*</i>"#));
         assert!(html.contains(r#"data-verdict="invalid"><span>20.0</span><i class="mark">✗</i>"#));
         assert!(html.contains(r#"data-verdict="missing"><span>—</span>"#));
-        assert_eq!(legend(&entry(CELLS), rate(), None).into_html(), "* limited · ✗ invalid · — no value");
+        assert_eq!(legend(&entry(CELLS), rate()).into_html(), "* limited · ✗ invalid · — no value");
     }
 
     #[test]

@@ -1,46 +1,153 @@
-//! The page's components. They draw what `data` and the shared crate say, and pass on what the reader does;
-//! they compute nothing. What changes while it is seen is a component; what doesn't is markup (see `markup`),
-//! whose events are heard by the component around it.
+//! The page as it is drawn: what `data` and the shared crate say, and nothing computed here. It is made of boxes
+//! (`part`) of markup (`markup`) that are drawn anew when what they read changes; what the reader does in them
+//! is heard in one place (`act`).
 
 // The component macro makes its own items public.
 #![allow(unreachable_pub)]
 
-mod bar;
+mod act;
 mod chart;
 mod detail;
 mod help;
 mod home;
 mod markup;
 mod matrix;
+mod part;
 mod run;
 mod sections;
 
+use crate::data::geometry::{chart_size, mark_of};
+use crate::data::library::Entry;
 use crate::platform;
 use crate::state::fragment::Fragment;
 use crate::state::{Arrived, Place, State, Theme, host};
 use leptos::ev;
 use leptos::prelude::*;
+use markup::{Markup, el, tel, text};
+use part::{group, part, part_if};
+use std::sync::Arc;
+use tokscope_shared::metric::Metric;
+
+/// What is shown of the report that is chosen.
+#[derive(Clone, Copy, Debug)]
+struct Shown {
+    /// The report.
+    entry: Memo<Option<Arc<Entry>>>,
+    /// Its metric; none where it has no numbers for a matrix.
+    metric: Memo<Option<&'static Metric>>,
+    /// The chart of it.
+    drawn: Memo<Option<chart::Drawn>>,
+}
+
+impl Shown {
+    fn new(state: State) -> Self {
+        let entry = Memo::new(move |_| state.run());
+        let metric = Memo::new(move |_| entry.get()?.metric_or_first(&state.metric.get()));
+        let size = Memo::new(move |_| chart_size(state.width.get()));
+        let drawn = Memo::new(move |_| Some(chart::draw(&*entry.get()?, metric.get()?, state.dark(), size.get())));
+        Shown { entry, metric, drawn }
+    }
+
+    /// Markup of the report.
+    fn of_entry(self, draw: impl Fn(&Entry) -> Markup) -> Markup {
+        self.entry.get().map(|entry| draw(&entry)).unwrap_or_default()
+    }
+
+    /// Markup of the report's metric.
+    fn of_metric(self, draw: impl Fn(&Entry, &'static Metric) -> Markup) -> Markup {
+        self.entry.get().zip(self.metric.get()).map(|(entry, metric)| draw(&entry, metric)).unwrap_or_default()
+    }
+}
 
 /// The whole page.
 #[component]
 pub fn App() -> impl IntoView {
     let state = State::new();
-    provide_context(state);
+    let shown = Shown::new(state);
     colours(state);
     address(state);
-    keys(state);
     drops(state);
-    let body = move || match (state.place.get(), state.run()) {
-        (Place::Run, Some(entry)) => view! { <run::Run entry /> }.into_any(),
-        _ => view! { <home::Home /> }.into_any(),
+    act::listen(state, shown);
+    Effect::new(move |_| platform::set_value("metric", shown.metric.get().map_or("", |metric| metric.id)));
+    Effect::new(move |before: Option<Option<(usize, usize)>>| {
+        let now = state.asked.get();
+        platform::mark(before.flatten().map(matrix::cell_id).as_deref(), now.map(matrix::cell_id).as_deref());
+        now
+    });
+    let on_run = move || state.place.get() == Place::Run && shown.entry.get().is_some();
+    let home = move || {
+        let (selected, hosted) = (state.selected.get(), state.hosted.get());
+        state.library.with(|library| home::home(library, selected, &hosted))
     };
+    let panel =
+        move || state.inspected.get().zip(shown.entry.get()).and_then(|(open, entry)| detail::panel(&entry, open)).unwrap_or_default();
     view! {
-        <bar::Bar />
-        <main>{body}</main>
-        <detail::Detail />
-        <help::Help />
-        <div class="drop-overlay" data-test="drop-overlay" hidden=move || !state.dragging.get()><p>"Drop to open"</p></div>
+        <header class="bar">
+            <span class="name">"tokscope"</span>
+            {part("nav", "nav", move || places(state))}
+            {part("said", "said", move || text(&if state.busy.get() > 0 { "reading …".to_owned() } else { state.said.get() }))}
+            {part("buttons", "buttons", buttons)}
+        </header>
+        <main>
+            {part_if(move || !on_run(), "home", "home", home)}
+            {group("run", on_run, run(state, shown))}
+        </main>
+        {part_if(move || state.inspected.get().is_some(), "detail", "detail", panel)}
+        {part_if(move || state.help.get(), "veil", "help", || el("section", &[("class", "help")], &help::keys()))}
+        {part_if(move || state.dragging.get(), "drop-overlay", "drop-overlay", || tel("p", &[], "Drop to open"))}
     }
+}
+
+fn run(state: State, shown: Shown) -> Vec<AnyView> {
+    let has_matrix = move || shown.metric.get().is_some();
+    let cross = move || {
+        let found = state.asked.get().zip(shown.entry.get()).and_then(|(at, entry)| {
+            let mark = |drawn: &chart::Drawn| Some((mark_of(&drawn.plot, &drawn.chart.marks, at)?, drawn.size.1));
+            let (mark, height) = shown.drawn.with(|drawn| drawn.as_ref().and_then(mark))?;
+            Some(chart::cross(&entry, shown.metric.get()?, at, mark, height))
+        });
+        found.unwrap_or_default()
+    };
+    let left = vec![
+        part("", "tools", move || shown.of_entry(|entry| matrix::tools(entry, &state.metric.get_untracked()))),
+        part("scroll", "", move || shown.of_metric(|entry, metric| matrix::grid(entry, metric, state.asked.get_untracked()))),
+        part("legend", "legend", move || shown.of_metric(matrix::legend)),
+        part("readout", "readout", move || shown.of_metric(|entry, metric| matrix::answer(entry, metric, state.asked.get()))),
+    ];
+    let right = vec![
+        part("chart", "chart", move || shown.drawn.with(|drawn| drawn.as_ref().map(chart::picture).unwrap_or_default())),
+        part("cross-box", "", cross),
+        part("legend", "", || text("Filled points are valid; hollow ones have a verdict. Invalid numbers are not drawn.")),
+    ];
+    vec![
+        part("head", "head", move || shown.of_entry(run::head)),
+        group("panes", has_matrix, vec![group("pane", || true, left), group("pane right", || true, right)]),
+        part("sections", "sections", move || shown.of_entry(sections::sections)),
+    ]
+}
+
+fn places(state: State) -> Markup {
+    let here = |place: Place| if state.place.get() == place { "page" } else { "false" };
+    let count = state.library.with(|library| library.entries().len());
+    let mut label = text("Library");
+    if count > 0 {
+        label.tel("span", &[("class", "count")], &count.to_string());
+    }
+    let mut all = el("button", &[("data-test", "to-library"), (act::DO, "library"), ("aria-current", here(Place::Library))], &label);
+    let run = [("data-test", "to-run"), (act::DO, "run"), ("aria-current", here(Place::Run)), ("disabled", "")];
+    all.tel("button", if state.run().is_some() { &run[..3] } else { &run }, "Run");
+    all
+}
+
+fn buttons() -> Markup {
+    let mut all = tel("span", &[("class", "anywhere")], "drop files anywhere");
+    all.tel("input", &[("id", "pick"), ("data-test", "pick"), ("type", "file"), ("multiple", ""), ("hidden", "")], "");
+    all.tel("button", &[("data-test", "open"), (act::DO, "pick"), ("title", "Open report files (o)")], "Open…");
+    let icon = ("class", "icon");
+    all.tel("button", &[icon, ("data-test", "help-button"), (act::DO, "help"), ("title", "Keys (?)"), ("aria-label", "Keys")], "?");
+    let theme = ("title", "Colours of the system, light or dark (t)");
+    all.tel("button", &[icon, ("data-test", "theme"), (act::DO, "theme"), theme, ("aria-label", "Colours")], "");
+    all
 }
 
 /// Opens files of the reader's disk.
@@ -125,42 +232,6 @@ fn address(state: State) {
             }
         });
     }
-}
-
-fn set_theme(state: State) {
-    state.theme.update(|theme| *theme = theme.next());
-    platform::store_theme(state.theme.get_untracked().name());
-}
-
-fn keys(state: State) {
-    let _ = window_event_listener(ev::keydown, move |event| {
-        let key = event.key();
-        if key == "Escape" {
-            state.help.set(false);
-            detail::close(state);
-            return;
-        }
-        if event.ctrl_key() || event.meta_key() || event.alt_key() || platform::typing(&event) {
-            return;
-        }
-        match key.as_str() {
-            "t" => set_theme(state),
-            "?" => state.help.update(|open| *open = !*open),
-            "o" => platform::click("pick"),
-            "l" => state.place.set(Place::Library),
-            "r" if state.selected.get_untracked().is_some() => state.place.set(Place::Run),
-            "m" => platform::focus("metric"),
-            "[" | "]" => {
-                let step = if key == "]" { 1 } else { -1 };
-                let beside = state.selected.get_untracked().and_then(|id| state.library.with_untracked(|library| library.beside(id, step)));
-                if let Some(id) = beside {
-                    state.show(id);
-                }
-            }
-            _ => return,
-        }
-        event.prevent_default();
-    });
 }
 
 /// The whole window is a drop target. Enter and leave fire for every element on the way: they are counted.

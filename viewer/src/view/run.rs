@@ -1,41 +1,13 @@
-//! One report: who measured what, whether to believe it, then the numbers.
+//! The first lines of a run: who measured what, and whether to believe it.
 
-use super::chart::Chart;
 use super::markup::{Markup, el, tel, text};
-use super::matrix::Matrix;
-use super::sections::Sections;
 use crate::data::findings::{Finding, findings};
 use crate::data::library::Entry;
 use crate::data::summary::identity_line;
-use crate::state::State;
-use leptos::prelude::*;
-use std::sync::Arc;
 use tokscope_shared::verdict::Verdict;
 
-/// One report.
-#[component]
-pub(super) fn Run(entry: Arc<Entry>) -> impl IntoView {
-    let state = expect_context::<State>();
-    let of = entry.clone();
-    let metric = Memo::new(move |_| state.metric.with(|id| of.metric_or_first(id)));
-    let panes = (!entry.metrics().is_empty()).then(|| {
-        view! {
-            <div class="panes">
-                <Matrix entry=entry.clone() metric />
-                <Chart entry=entry.clone() metric />
-            </div>
-        }
-    });
-    view! {
-        <article class="run" data-test="run">
-            <header inner_html=head(&entry).into_html()></header>
-            {panes}
-            <Sections entry />
-        </article>
-    }
-}
-
-fn head(entry: &Entry) -> Markup {
+/// Who measured what, and what to think of it.
+pub(super) fn head(entry: &Entry) -> Markup {
     let summary = &entry.summary;
     let mut all = tel("h1", &[("data-test", "model")], summary.identity.model.as_deref().unwrap_or("model not recorded"));
     let mut identity: Markup = identity_line(summary).iter().map(|part| tel("span", &[], part)).collect();

@@ -4,27 +4,13 @@ use super::markup::{Markup, el, tel, text};
 use crate::data::cell;
 use crate::data::facts;
 use crate::data::library::Entry;
-use crate::platform;
-use crate::state::{Inspected, State};
-use leptos::prelude::*;
-use std::sync::Arc;
+use crate::state::Inspected;
 use tokscope_shared::render::{self, Table};
 use tokscope_shared::report::cell::Cell;
 use tokscope_shared::verdict::Judgement;
 
 /// Everything below the matrix.
-#[component]
-pub(super) fn Sections(entry: Arc<Entry>) -> impl IntoView {
-    let state = expect_context::<State>();
-    let press = move |event: leptos::ev::MouseEvent| {
-        if let Some(cell) = platform::attribute(&event, "data-cell").and_then(|name| Inspected::from_name(&name)) {
-            state.inspected.set(Some(cell));
-        }
-    };
-    view! { <div class="sections" inner_html=sections(&entry).into_html() on:click=press></div> }
-}
-
-fn sections(entry: &Entry) -> Markup {
+pub(super) fn sections(entry: &Entry) -> Markup {
     let report = &entry.report;
     let mut all = Markup::default();
     if let Some(table) = render::prefill_table(report) {
