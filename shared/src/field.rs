@@ -242,6 +242,12 @@ impl<T: Json> Field<T> {
         T::read(value).map_or_else(Field::Odd, Field::Is)
     }
 
+    /// Takes a key's value.
+    #[inline(never)]
+    pub fn fill(&mut self, value: Value) {
+        *self = Field::read(value);
+    }
+
     /// The field as JSON; `None` where the key is absent.
     pub fn write(&self) -> Option<Value> {
         match self {
@@ -253,6 +259,7 @@ impl<T: Json> Field<T> {
     }
 
     /// What couldn't be placed inside of it.
+    #[inline(never)]
     pub fn inspect(&self, path: &str, findings: &mut Findings) {
         match self {
             Field::Is(value) => value.inspect(path, findings),
@@ -453,23 +460,35 @@ macro_rules! section {
             pub extra: serde_json::Map<String, serde_json::Value>,
         }
 
-        impl $name {
-            const KEYS: &[&str] = &[ $( stringify!($field), )* ];
+        const _: () = {
+        const KEYS: &[&str] = &[ $( stringify!($field), )* ];
 
-        }
+        // The place of each in KEYS.
+        #[allow(non_camel_case_types, reason = "named as the fields are")]
+        enum Key { $( $field, )* }
 
         impl $crate::field::Json for $name {
+            #[inline(never)]
             fn read(value: serde_json::Value) -> Result<Self, serde_json::Value> {
                 let mut section = Self::default();
-                let slots: &mut [&mut dyn $crate::field::Fill] = &mut [ $( &mut section.$field, )* ];
-                section.extra = $crate::field::read_section(Self::KEYS, slots, value)?;
+                let extra = $crate::field::read_section(KEYS, value, &mut |at, value| match at {
+                    $( at if at == Key::$field as usize => section.$field.fill(value), )*
+                    _ => {}
+                })?;
+                section.extra = extra;
                 Ok(section)
             }
             fn write(&self) -> serde_json::Value {
-                $crate::field::write_section(Self::KEYS, &[ $( &self.$field, )* ], &self.extra)
+                $crate::field::write_section(KEYS, &self.extra, &|at| match at {
+                    $( at if at == Key::$field as usize => self.$field.write(), )*
+                    _ => None,
+                })
             }
             fn inspect(&self, path: &str, findings: &mut $crate::field::Findings) {
-                $crate::field::inspect_section(Self::KEYS, &[ $( &self.$field, )* ], &self.extra, path, findings);
+                $crate::field::inspect_section(KEYS, &self.extra, path, findings, &|at, path, findings| match at {
+                    $( at if at == Key::$field as usize => self.$field.inspect(path, findings), )*
+                    _ => {}
+                });
             }
             fn each_leaf(&mut self, path: &str, edit: &mut dyn FnMut(&str, $crate::field::Leaf<'_>)) {
                 $( self.$field.each_leaf(&$crate::field::join(path, stringify!($field)), edit); )*
@@ -488,56 +507,22 @@ macro_rules! section {
                 )
             }
         }
+        };
     )+ };
 }
 pub(crate) use section;
 
-/// A field that can be filled, whatever its kind. Through this and the two below, the code that goes over a
-/// section's fields exists once and not once a section, which a page that is downloaded can't afford; they are
-/// three so that the page carries only what it uses.
-#[doc(hidden)]
-pub trait Fill {
-    fn fill(&mut self, value: Value);
-}
-
-/// A field that can be written.
-#[doc(hidden)]
-pub trait Written {
-    fn written(&self) -> Option<Value>;
-}
-
-/// A field that can be looked into.
-#[doc(hidden)]
-pub trait Inspected {
-    fn look(&self, path: &str, findings: &mut Findings);
-}
-
-impl<T: Json> Fill for Field<T> {
-    fn fill(&mut self, value: Value) {
-        *self = Field::read(value);
-    }
-}
-
-impl<T: Json> Written for Field<T> {
-    fn written(&self) -> Option<Value> {
-        self.write()
-    }
-}
-
-impl<T: Json> Inspected for Field<T> {
-    fn look(&self, path: &str, findings: &mut Findings) {
-        self.inspect(path, findings);
-    }
-}
+// The code that goes over a section's fields exists once and not once a section, which a page that is downloaded
+// can't afford. A section tells it by number which field is meant.
 
 /// Fills a section's fields; gives back what belongs to none, or the value where it is no object.
 #[doc(hidden)]
-pub fn read_section(keys: &[&str], slots: &mut [&mut dyn Fill], value: Value) -> Result<Map<String, Value>, Value> {
+pub fn read_section(keys: &[&str], value: Value, fill: &mut dyn FnMut(usize, Value)) -> Result<Map<String, Value>, Value> {
     let Value::Object(map) = value else { return Err(value) };
     let mut extra = Map::new();
     for (key, item) in map {
         match keys.iter().position(|known| *known == key) {
-            Some(at) => slots[at].fill(item),
+            Some(at) => fill(at, item),
             None => {
                 extra.insert(key, item);
             }
@@ -548,17 +533,23 @@ pub fn read_section(keys: &[&str], slots: &mut [&mut dyn Fill], value: Value) ->
 
 /// A section as JSON: its fields, then what belongs to none.
 #[doc(hidden)]
-pub fn write_section(keys: &[&str], slots: &[&dyn Written], extra: &Map<String, Value>) -> Value {
-    let known = keys.iter().zip(slots).filter_map(|(key, slot)| Some(((*key).to_owned(), slot.written()?)));
+pub fn write_section(keys: &[&str], extra: &Map<String, Value>, written: &dyn Fn(usize) -> Option<Value>) -> Value {
+    let known = keys.iter().enumerate().filter_map(|(at, key)| Some(((*key).to_owned(), written(at)?)));
     let more = extra.iter().map(|(key, item)| (key.clone(), item.clone()));
     Value::Object(known.chain(more).collect())
 }
 
 /// What couldn't be placed inside of a section.
 #[doc(hidden)]
-pub fn inspect_section(keys: &[&str], slots: &[&dyn Inspected], extra: &Map<String, Value>, path: &str, findings: &mut Findings) {
-    for (key, slot) in keys.iter().zip(slots) {
-        slot.look(&join(path, key), findings);
+pub fn inspect_section(
+    keys: &[&str],
+    extra: &Map<String, Value>,
+    path: &str,
+    findings: &mut Findings,
+    look: &dyn Fn(usize, &str, &mut Findings),
+) {
+    for (at, key) in keys.iter().enumerate() {
+        look(at, &join(path, key), findings);
     }
     findings.unknown.extend(extra.keys().map(|key| join(path, key)));
 }

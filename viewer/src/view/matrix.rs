@@ -70,7 +70,8 @@ fn cell(entry: &Entry, metric: &Metric, heat: Option<Heat>, slot: &Slot, at: At,
     let warmth = value.zip(heat).filter(|_| verdict != "invalid").map(|(value, heat)| format!("--h:{:.3}", heat.of(value)));
     let (id, name) = (cell_id(at), place_name(at));
     let (context, level) = (entry.matrix.contexts[at.0].to_string(), entry.matrix.levels[at.1].to_string());
-    let mut inside = tel("span", &[], number);
+    // Struck only where there is a number to strike.
+    let mut inside = tel(if verdict == "invalid" && value.is_some() { "s" } else { "span" }, &[], number);
     inside.tel("i", &[("class", "mark")], mark);
     let attributes = [
         ("id", id.as_str()),
@@ -149,7 +150,7 @@ mod tests {
             "{html}"
         );
         assert!(html.contains(r#"data-verdict="limited" style="--h:1.000"><span>30.0</span><i class="mark">*</i>"#));
-        assert!(html.contains(r#"data-verdict="invalid"><span>20.0</span><i class="mark">✗</i>"#));
+        assert!(html.contains(r#"data-verdict="invalid"><s>20.0</s><i class="mark">✗</i>"#));
         assert!(html.contains(r#"data-verdict="missing"><span>—</span>"#));
         assert_eq!(legend(&entry(CELLS), rate()).into_html(), "* limited · ✗ invalid · — no value");
     }
