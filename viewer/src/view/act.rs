@@ -12,7 +12,7 @@ use leptos::prelude::*;
 use wasm_bindgen::JsCast;
 
 /// The attribute that says what a press does.
-pub(super) const DO: &str = "data-do";
+const DO: &str = "data-do";
 
 /// Listens from now on.
 pub(super) fn listen(state: State, shown: Shown) {

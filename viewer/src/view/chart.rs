@@ -1,6 +1,6 @@
 //! The metric over the context, drawn by the shared crate, and what stands on top of it.
 
-use super::markup::{Markup, el, tel, text};
+use super::markup::Markup;
 use super::matrix::cell_id;
 use crate::data::library::Entry;
 use tokscope_shared::chart::{Chart, Mark, Theme, lines};
@@ -29,23 +29,27 @@ pub(super) fn draw(entry: &Entry, metric: &Metric, dark: bool, size: (u32, u32))
 
 /// The chart in its box, which the keyboard can reach.
 pub(super) fn picture(drawn: &Drawn) -> Markup {
-    let label = format!("{} over the {}; arrow keys go from point to point", drawn.plot.lines.y_head, drawn.plot.lines.x_head);
-    let style = format!("width:{}px;height:{}px", drawn.size.0, drawn.size.1);
-    el(
-        "div",
-        &[("class", "canvas"), ("data-chart", ""), ("tabindex", "0"), ("role", "group"), ("aria-label", &label), ("style", &style)],
-        &Markup::of_chart(&drawn.chart),
-    )
+    let lines = &drawn.plot.lines;
+    let mut out = Markup::default();
+    out.put(
+        r#"<div class="canvas" data-chart tabindex="0" role="group" aria-label="{} over the {}; arrow keys go from point to point" style="width:{}px;height:{}px">"#,
+        &[&lines.y_head, &lines.x_head, &drawn.size.0.to_string(), &drawn.size.1.to_string()],
+    );
+    out.add(&Markup::of_chart(&drawn.chart));
+    out.put("</div>", &[]);
+    out
 }
 
 /// The crosshair, the ring and the words at a point.
 pub(super) fn cross(entry: &Entry, metric: &Metric, at: (usize, usize), mark: Mark, height: u32) -> Markup {
-    let place = format!("{} · C={} ", context_label(entry.matrix.contexts[at.0]), entry.matrix.levels[at.1]);
+    let (x, y) = (format!("{:.0}", mark.x), format!("{:.0}", mark.y));
+    let place = format!("{} · C={}", context_label(entry.matrix.contexts[at.0]), entry.matrix.levels[at.1]);
     let shown = shown_at(metric, entry.matrix.at(at.0, at.1), &entry.report, &entry.review);
-    let mut tip = text(&place);
-    tip.tel("b", &[], &shown).text(&format!(" {}", metric.unit));
-    let mut all = tel("i", &[("class", "cross"), ("style", &format!("left:{:.0}px;height:{}px", mark.x, height.saturating_sub(64)))], "");
-    all.tel("i", &[("class", "ring"), ("style", &format!("left:{:.0}px;top:{:.0}px", mark.x, mark.y))], "");
-    all.add(&el("p", &[("class", "tip"), ("data-test", "chart-tip"), ("data-for", &cell_id(at))], &tip));
-    all
+    let mut out = Markup::default();
+    out.put(
+        r#"<i class="cross" style="left:{}px;height:{}px"></i><i class="ring" style="left:{}px;top:{}px"></i>"#,
+        &[&x, &height.saturating_sub(64).to_string(), &x, &y],
+    );
+    out.put(r#"<p class="tip" data-test="chart-tip" data-for="{}">{} <b>{}</b> {}</p>"#, &[&cell_id(at), &place, &shown, metric.unit]);
+    out
 }

@@ -1,7 +1,6 @@
 //! The panel with everything a report says of one cell.
 
-use super::act::DO;
-use super::markup::{Markup, el, tel, text};
+use super::markup::Markup;
 use super::run::said;
 use super::sections::{definitions, plain};
 use crate::data::cell::{circumstances, distributions, requests, sample};
@@ -22,49 +21,57 @@ pub(super) fn panel(entry: &Entry, open: Inspected) -> Option<Markup> {
         Inspected::Burst(index) => (entry.report.burst_results.items().nth(index)?, entry.review.burst.get(index)?, "burst "),
     };
     let verdict = judgement.verdict.name();
-    let mut head = tel("h2", &[], &format!("{layer}{}", place(cell)));
-    head.tel("span", &[("class", "verdict"), ("data-verdict", verdict)], verdict);
-    let button = [("class", "icon"), ("data-test", "close-detail"), (DO, "close"), ("title", "Close (Esc)"), ("aria-label", "Close")];
-    head.tel("button", &button, "✕");
-    let reasons = judgement.reasons.iter().map(|reason| {
+    let mut out = Markup::default();
+    out.put(
+        r#"<header><h2>{}{}</h2><span class="verdict" data-verdict="{}">{}</span><button class="icon" data-test="close-detail" data-do="close" title="Close (Esc)" aria-label="Close">✕</button></header><p class="faint">{}</p><ul class="findings">"#,
+        &[layer, &place(cell), verdict, verdict, &sample(cell)],
+    );
+    for reason in &judgement.reasons {
         let kind = if reason.verdict == Verdict::Valid { "hint" } else { reason.verdict.name() };
-        let mut inside = text(&reason.text);
-        inside.text(" ").tel("code", &[], &reason.code);
-        said(kind, kind, &reason.code, &inside)
-    });
-    let mut all = el("header", &[], &head);
-    all.tel("p", &[("class", "faint")], &sample(cell)).add(&el("ul", &[("class", "findings")], &reasons.collect()));
-    let lines = metric::ALL.iter().map(|metric| line(metric, cell)).collect();
-    all.add(&el("table", &[("class", "metrics"), ("data-test", "detail-metrics")], &lines));
+        said(&mut out, [kind, kind, &reason.code], &reason.text, &reason.code);
+    }
+    out.put(r#"</ul><table class="metrics" data-test="detail-metrics">"#, &[]);
+    for metric in metric::ALL {
+        line(&mut out, metric, cell);
+    }
+    out.put("</table>", &[]);
     if let Some(table) = distributions(cell) {
-        all.tel("h2", &[], "Inside the window").add(&plain(&table, "distributions"));
+        out.put("<h2>Inside the window</h2>", &[]);
+        plain(&mut out, &table, "distributions");
     }
     if let Some((table, more)) = requests(cell, REQUESTS) {
-        all.tel("h2", &[], "Requests").add(&plain(&table, "requests"));
+        out.put("<h2>Requests</h2>", &[]);
+        plain(&mut out, &table, "requests");
         if more > 0 {
-            all.tel("p", &[("class", "faint")], &format!("and {more} more in the file"));
+            out.put(r#"<p class="faint">and {} more in the file</p>"#, &[&more.to_string()]);
         }
     }
-    all.tel("h2", &[], "How it was measured");
-    all.add(&definitions(circumstances(cell).into_iter().map(|(label, value)| (label, text(&value)))));
-    Some(all)
+    out.put("<h2>How it was measured</h2>", &[]);
+    definitions(&mut out, &circumstances(cell));
+    Some(out)
 }
 
-fn line(metric: &Metric, cell: &Cell) -> Markup {
-    let mut inside = tel("th", &[("scope", "row"), ("title", metric.definition)], metric.label);
+fn line(out: &mut Markup, metric: &Metric, cell: &Cell) {
     let reading = metric.read(cell);
-    let class = match reading.value() {
-        Some(value) => {
-            let raw = format!("{value} {} · {}", metric.unit, metric.source);
-            inside.tel("td", &[("class", "number"), ("title", &raw)], &metric.format(value)).tel("td", &[], metric.unit);
-            ""
-        }
-        None => {
-            inside.tel("td", &[("class", "number"), ("colspan", "2")], reading.absence().unwrap_or_default());
-            "absent"
-        }
-    };
-    el("tr", &[("class", class), ("data-metric", metric.id)], &inside)
+    match reading.value() {
+        Some(value) => out.put(
+            r#"<tr data-metric="{}"><th scope="row" title="{}">{}</th><td class="number" title="{} {} · {}">{}</td><td>{}</td></tr>"#,
+            &[
+                metric.id,
+                metric.definition,
+                metric.label,
+                &value.to_string(),
+                metric.unit,
+                metric.source,
+                &metric.format(value),
+                metric.unit,
+            ],
+        ),
+        None => out.put(
+            r#"<tr class="absent" data-metric="{}"><th scope="row" title="{}">{}</th><td class="number" colspan="2">{}</td></tr>"#,
+            &[metric.id, metric.definition, metric.label, reading.absence().unwrap_or_default()],
+        ),
+    }
 }
 
 #[cfg(test)]

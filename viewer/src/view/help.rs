@@ -1,7 +1,6 @@
 //! The list of keys.
 
-use super::markup::{Markup, tel, text};
-use super::sections::definitions;
+use super::markup::Markup;
 
 const KEYS: [(&str, &str); 10] = [
     ("arrows", "move in the matrix and along the chart"),
@@ -18,7 +17,11 @@ const KEYS: [(&str, &str); 10] = [
 
 /// The keys.
 pub(super) fn keys() -> Markup {
-    let mut all = tel("h2", &[], "Keys");
-    all.add(&definitions(KEYS.map(|(key, what)| (key, text(what)))));
-    all
+    let mut out = Markup::default();
+    out.put(r#"<section class="help" role="dialog" aria-label="Keys"><h2>Keys</h2><dl class="facts">"#, &[]);
+    for (key, what) in KEYS {
+        out.put("<dt>{}</dt><dd>{}</dd>", &[key, what]);
+    }
+    out.put("</dl></section>", &[]);
+    out
 }

@@ -1,7 +1,6 @@
 //! The place without a run: the first screen, or the list of reports with what failed and what the host offers.
 
-use super::act::DO;
-use super::markup::{Markup, el, tel, text};
+use super::markup::Markup;
 use crate::data::geometry::split_mark;
 use crate::data::library::{Entry, Failed, Id, Library};
 use crate::state::host::Hosted;
@@ -12,115 +11,97 @@ pub(super) fn home(library: &Library, selected: Option<Id>, hosted: &[Hosted]) -
     if library.entries().is_empty() { first(library, hosted) } else { list(library, selected, hosted) }
 }
 
-fn link(test: &str, what: &str, label: &str) -> Markup {
-    tel("button", &[("class", "link"), ("data-test", test), (DO, what)], label)
-}
-
 fn first(library: &Library, hosted: &[Hosted]) -> Markup {
-    let mut target = tel("strong", &[], "Drop report files here");
-    target.tel("span", &[], "or click to pick them. They stay on this machine.");
-    let mut sample = link("sample", "sample", "Open the sample");
-    sample.text(": GLM\u{2011}5.3\u{2011}Flash on vLLM, three contexts at one stream.");
-    let mut make = text("on the machine where the server runs:");
-    make.tel("pre", &[("data-test", "command")], "tokscope run --port 8000").text("It writes ").tel("code", &[], "benchmark_results.json");
-    make.text(". Reports of ").tel("code", &[], "llm_decode_bench").text(" open too.");
-    let mut ways = tel("dt", &[], "No report at hand?");
-    ways.add(&el("dd", &[], &sample)).tel("dt", &[], "To make one").add(&el("dd", &[], &make));
-    let mut all = el("button", &[("class", "drop"), ("data-test", "drop"), (DO, "pick")], &target);
-    all.add(&failures(library.failed())).add(&offered(hosted)).add(&el("dl", &[("class", "ways")], &ways));
-    el("section", &[("class", "first")], &all)
+    let mut out = Markup::default();
+    out.put(
+        r#"<section class="first"><button class="drop" data-test="drop" data-do="pick"><strong>Drop report files here</strong><span>or click to pick them. They stay on this machine.</span></button>"#,
+        &[],
+    );
+    failures(&mut out, library.failed());
+    offered(&mut out, hosted);
+    out.put(
+        r#"<dl class="ways"><dt>No report at hand?</dt><dd><button class="link" data-test="sample" data-do="sample">Open the sample</button>: GLM‑5.3‑Flash on vLLM, three contexts at one stream.</dd><dt>To make one</dt><dd>on the machine where the server runs:<pre data-test="command">tokscope run --port 8000</pre>It writes <code>benchmark_results.json</code>. Reports of <code>llm_decode_bench</code> open too.</dd></dl></section>"#,
+        &[],
+    );
+    out
 }
 
 fn list(library: &Library, selected: Option<Id>, hosted: &[Hosted]) -> Markup {
-    let head: Markup = [
-        ("run", ""),
-        ("engine", ""),
-        ("GPUs", ""),
-        ("saved", ""),
-        ("C", "number"),
-        ("context", "number"),
-        ("best tok/s", "number"),
-        ("cells", ""),
-        ("", ""),
-    ]
-    .into_iter()
-    .map(|(label, class)| tel("th", &[("scope", "col"), ("class", class)], label))
-    .collect();
-    let rows: Markup = library.entries().iter().enumerate().map(|(index, entry)| row(entry, index, selected == Some(entry.id))).collect();
-    let mut table = el("thead", &[], &el("tr", &[], &head));
-    table.add(&el("tbody", &[], &rows));
-    let mut more = text("Drop more files anywhere, or ");
-    more.add(&link("sample", "sample", "open the sample")).text(".");
-    let mut all = tel("h1", &[], "Library");
-    all.add(&failures(library.failed()));
-    all.add(&el("div", &[("class", "scroll")], &el("table", &[("class", "list"), ("data-test", "file-list")], &table)));
-    all.add(&offered(hosted)).add(&el("p", &[("class", "faint")], &more));
-    el("section", &[("class", "library")], &all)
+    let mut out = Markup::default();
+    out.put(r#"<section class="library"><h1>Library</h1>"#, &[]);
+    failures(&mut out, library.failed());
+    out.put(
+        r#"<div class="scroll"><table class="list" data-test="file-list"><thead><tr><th scope="col">run</th><th scope="col">engine</th><th scope="col">GPUs</th><th scope="col">saved</th><th scope="col" class="number">C</th><th scope="col" class="number">context</th><th scope="col" class="number">best tok/s</th><th scope="col">cells</th><th></th></tr></thead><tbody>"#,
+        &[],
+    );
+    for (index, entry) in library.entries().iter().enumerate() {
+        row(&mut out, entry, index, selected == Some(entry.id));
+    }
+    out.put("</tbody></table></div>", &[]);
+    offered(&mut out, hosted);
+    out.put(
+        r#"<p class="faint">Drop more files anywhere, or <button class="link" data-test="sample" data-do="sample">open the sample</button>.</p></section>"#,
+        &[],
+    );
+    out
 }
 
-fn row(entry: &Entry, index: usize, selected: bool) -> Markup {
+fn row(out: &mut Markup, entry: &Entry, index: usize, selected: bool) {
     let summary = &entry.summary;
     let identity = &summary.identity;
     let engine = [identity.engine.as_deref(), identity.engine_version.as_deref()].into_iter().flatten().collect::<Vec<_>>().join(" ");
     let gpus = identity.gpus.as_deref().unwrap_or_default();
     let (best, mark) = split_mark(&summary.best);
     let verdicts = if summary.worst.is_some() { &summary.verdicts } else { identity.kind };
-    let mut name = tel("button", &[("class", "link")], identity.model.as_deref().unwrap_or("model not recorded"));
-    name.tel("small", &[], &entry.name);
-    let mut cells = el("th", &[("scope", "row")], &name);
-    cells.tel("td", &[("class", "clip"), ("title", &engine)], &engine);
-    cells.tel("td", &[("class", "clip"), ("title", gpus)], gpus);
-    cells.tel("td", &[("class", "date")], &summary.date);
-    cells.tel("td", &[("class", "number")], &summary.levels);
-    cells.tel("td", &[("class", "number")], &summary.contexts);
-    let mut rate = text(best);
-    rate.tel("i", &[("class", "mark")], mark);
-    cells.add(&el("td", &[("class", "number strong")], &rate));
-    cells.tel("td", &[("class", "verdict"), ("data-verdict", summary.worst.map_or("", |worst| worst.name()))], verdicts);
-    let remove = format!("remove {index}");
-    let away = [("class", "icon quiet"), ("title", "Take off the list"), ("aria-label", "Take off the list"), (DO, &remove)];
-    cells.add(&el("td", &[], &tel("button", &away, "✕")));
-    let open = format!("open {index}");
-    el("tr", &[("data-test", "file"), ("aria-selected", if selected { "true" } else { "false" }), (DO, &open)], &cells)
+    let (index, selected) = (index.to_string(), if selected { "true" } else { "false" });
+    let model = identity.model.as_deref().unwrap_or("model not recorded");
+    out.put(
+        r#"<tr data-test="file" aria-selected="{}" data-do="open {}"><th scope="row"><button class="link">{}</button><small>{}</small></th>"#,
+        &[selected, &index, model, &entry.name],
+    );
+    out.put(r#"<td class="clip" title="{}">{}</td><td class="clip" title="{}">{}</td>"#, &[&engine, &engine, gpus, gpus]);
+    out.put(
+        r#"<td class="date">{}</td><td class="number">{}</td><td class="number">{}</td><td class="number strong">{}<i class="mark">{}</i></td>"#,
+        &[&summary.date, &summary.levels, &summary.contexts, best, mark],
+    );
+    out.put(
+        r#"<td class="verdict" data-verdict="{}">{}</td><td><button class="icon quiet" title="Take off the list" aria-label="Take off the list" data-do="remove {}">✕</button></td></tr>"#,
+        &[summary.worst.map_or("", |worst| worst.name()), verdicts, &index],
+    );
 }
 
 /// Files that could not be read, each with the reason.
-fn failures(failed: &[Failed]) -> Markup {
+fn failures(out: &mut Markup, failed: &[Failed]) {
     if failed.is_empty() {
-        return Markup::default();
+        return;
     }
-    let mut head = text("Not readable");
-    head.add(&link("clear-errors", "clear", "clear"));
-    let mut files = Markup::default();
+    out.put(
+        r#"<section class="failures"><h2>Not readable<button class="link" data-test="clear-errors" data-do="clear">clear</button></h2><dl>"#,
+        &[],
+    );
     for file in failed {
-        files.tel("dt", &[], &file.name).tel("dd", &[("data-test", "file-error")], &file.reason);
+        out.put(r#"<dt>{}</dt><dd data-test="file-error">{}</dd>"#, &[&file.name, &file.reason]);
     }
-    let mut all = el("h2", &[], &head);
-    all.add(&el("dl", &[], &files));
-    el("section", &[("class", "failures")], &all)
+    out.put("</dl></section>", &[]);
 }
 
 /// What the host offers.
-fn offered(hosted: &[Hosted]) -> Markup {
+fn offered(out: &mut Markup, hosted: &[Hosted]) {
     if hosted.is_empty() {
-        return Markup::default();
+        return;
     }
-    let mut head = text("On this host");
-    head.add(&link("hosted-all", "hosted-all", "open all"));
-    let items: Markup = hosted
-        .iter()
-        .enumerate()
-        .map(|(index, hosted)| {
-            let mut item = link("hosted", &format!("hosted {index}"), &hosted.name);
-            if let Some(bytes) = hosted.size {
-                item.tel("small", &[], &format!("{} kB", format_number(bytes as f64 / 1e3, 1)));
-            }
-            el("li", &[], &item)
-        })
-        .collect();
-    let mut all = el("h2", &[], &head);
-    all.add(&el("ul", &[], &items));
-    el("section", &[("class", "hosted")], &all)
+    out.put(
+        r#"<section class="hosted"><h2>On this host<button class="link" data-test="hosted-all" data-do="hosted-all">open all</button></h2><ul>"#,
+        &[],
+    );
+    for (index, hosted) in hosted.iter().enumerate() {
+        let size = hosted.size.map_or_else(String::new, |bytes| format!("{} kB", format_number(bytes as f64 / 1e3, 1)));
+        out.put(
+            r#"<li><button class="link" data-test="hosted" data-do="hosted {}">{}</button><small>{}</small></li>"#,
+            &[&index.to_string(), &hosted.name, &size],
+        );
+    }
+    out.put("</ul></section>", &[]);
 }
 
 #[cfg(test)]

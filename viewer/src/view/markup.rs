@@ -1,5 +1,5 @@
-//! Markup as text, for what doesn't change once it is drawn: tables, lists, lines. Typed views of such parts
-//! would make the page many times larger. All text and all values of attributes are escaped.
+//! Markup as text. Typed views of all the tables and lists would make the page many times larger. Templates are
+//! written in the page's own code; everything else gets in escaped.
 
 use tokscope_shared::chart::Chart;
 
@@ -7,77 +7,38 @@ use tokscope_shared::chart::Chart;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Markup(String);
 
-/// Attributes: names are the page's own, values may be anything.
-pub(super) type Attributes<'a> = &'a [(&'static str, &'a str)];
-
-/// Text.
-pub(super) fn text(text: &str) -> Markup {
-    let mut out = String::with_capacity(text.len());
-    escape(text, &mut out);
-    Markup(out)
-}
-
-/// An element.
-pub(super) fn el(tag: &'static str, attributes: Attributes<'_>, inside: &Markup) -> Markup {
-    let mut out = String::with_capacity(inside.0.len() + 48);
-    out.push('<');
-    out.push_str(tag);
-    for (name, value) in attributes {
-        out.push(' ');
-        out.push_str(name);
-        out.push_str("=\"");
-        escape(value, &mut out);
-        out.push('"');
-    }
-    out.push('>');
-    out.push_str(&inside.0);
-    out.push_str("</");
-    out.push_str(tag);
-    out.push('>');
-    Markup(out)
-}
-
-/// An element with nothing but text in it.
-pub(super) fn tel(tag: &'static str, attributes: Attributes<'_>, inside: &str) -> Markup {
-    el(tag, attributes, &text(inside))
-}
-
 impl Markup {
     /// A chart, which the shared crate has written as markup with its texts escaped.
     pub(super) fn of_chart(chart: &Chart) -> Self {
         Markup(chart.svg.clone())
     }
 
+    /// Adds a template, with a value in place of each `{}`: as text, or as an attribute's value inside quotes.
+    pub(super) fn put(&mut self, template: &'static str, values: &[&str]) {
+        let mut values = values.iter();
+        let mut rest = template;
+        while let Some(at) = rest.find("{}") {
+            self.0.push_str(&rest[..at]);
+            escape(values.next().copied().unwrap_or_default(), &mut self.0);
+            rest = &rest[at + 2..];
+        }
+        self.0.push_str(rest);
+        debug_assert!(values.next().is_none(), "{template} has too few places");
+    }
+
     /// Adds what follows.
-    pub(super) fn add(&mut self, other: &Markup) -> &mut Self {
+    pub(super) fn add(&mut self, other: &Markup) {
         self.0.push_str(&other.0);
-        self
     }
 
-    /// Adds an element with nothing but text in it.
-    pub(super) fn tel(&mut self, tag: &'static str, attributes: Attributes<'_>, inside: &str) -> &mut Self {
-        self.add(&tel(tag, attributes, inside))
-    }
-
-    /// Adds text.
-    pub(super) fn text(&mut self, inside: &str) -> &mut Self {
-        escape(inside, &mut self.0);
-        self
+    /// Whether nothing was added yet.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// For the document.
     pub(super) fn into_html(self) -> String {
         self.0
-    }
-}
-
-impl FromIterator<Markup> for Markup {
-    fn from_iter<I: IntoIterator<Item = Markup>>(pieces: I) -> Self {
-        let mut all = Markup::default();
-        for piece in pieces {
-            all.add(&piece);
-        }
-        all
     }
 }
 
@@ -99,17 +60,23 @@ mod tests {
 
     #[test]
     fn text_and_attributes_cannot_become_markup() {
-        let evil = "\"><script>alert(1)</script>&";
-        let html = tel("b", &[("title", evil)], evil).into_html();
+        let evil = "\"><script>alert(1)</script>&{}";
+        let mut markup = Markup::default();
+        markup.put("<b title=\"{}\">{}</b>", &[evil, evil]);
+        let html = markup.into_html();
         assert_eq!(html.matches('<').count(), 2, "{html}");
         assert_eq!(html.matches('"').count(), 2, "{html}");
-        assert!(html.ends_with("&quot;&gt;&lt;script&gt;alert(1)&lt;/script&gt;&amp;</b>"), "{html}");
+        assert!(html.ends_with("&quot;&gt;&lt;script&gt;alert(1)&lt;/script&gt;&amp;{}</b>"), "{html}");
     }
 
     #[test]
     fn pieces_follow_each_other() {
         let mut line = Markup::default();
-        line.tel("b", &[], "1").text(" < ").add(&["2", "3"].into_iter().map(|n| tel("i", &[("class", "n")], n)).collect());
-        assert_eq!(el("p", &[], &line).into_html(), "<p><b>1</b> &lt; <i class=\"n\">2</i><i class=\"n\">3</i></p>");
+        assert!(line.is_empty());
+        line.put("<b>{}</b>", &["1"]);
+        let mut more = Markup::default();
+        more.put("<i>{} of {}</i>", &["2", "3"]);
+        line.add(&more);
+        assert_eq!(line.into_html(), "<b>1</b><i>2 of 3</i>");
     }
 }

@@ -1,7 +1,6 @@
 //! Contexts by concurrency as numbers on a heat scale, and the lines that answer what a number is.
 
-use super::act::DO;
-use super::markup::{Markup, el, tel, text};
+use super::markup::Markup;
 use crate::data::cell::{raw, sample};
 use crate::data::geometry::{Heat, cell_at, place_name, split_mark};
 use crate::data::library::Entry;
@@ -20,43 +19,47 @@ pub(super) fn cell_id(at: At) -> String {
 
 /// The metric chooser and the copy button.
 pub(super) fn tools(entry: &Entry, chosen: &str) -> Markup {
-    let options = entry.metrics().into_iter().map(|metric| {
-        let attributes = [("value", metric.id), ("selected", "")];
-        tel("option", if metric.id == chosen { &attributes } else { &attributes[..1] }, &metric.head())
-    });
-    let mut all = tel("label", &[("for", "metric")], "metric");
-    all.add(&el("select", &[("id", "metric"), ("data-test", "metric-select")], &options.collect()));
-    all.tel("button", &[("data-test", "copy-markdown"), (DO, "copy")], "Copy as Markdown");
-    el("div", &[("class", "tools")], &all)
+    let mut out = Markup::default();
+    out.put(r#"<div class="tools"><label for="metric">metric</label><select id="metric" data-test="metric-select">"#, &[]);
+    for metric in entry.metrics() {
+        let template = if metric.id == chosen { r#"<option value="{}" selected>{}</option>"# } else { r#"<option value="{}">{}</option>"# };
+        out.put(template, &[metric.id, &metric.head()]);
+    }
+    out.put(r#"</select><button data-test="copy-markdown" data-do="copy">Copy as Markdown</button></div>"#, &[]);
+    out
 }
 
 /// The marks in the matrix, in words.
 pub(super) fn legend(entry: &Entry, metric: &Metric) -> Markup {
-    text(&render::legend(&render::matrix_table(&entry.report, &entry.review, metric)))
+    let mut out = Markup::default();
+    out.put("{}", &[&render::legend(&render::matrix_table(&entry.report, &entry.review, metric))]);
+    out
 }
 
 /// The numbers.
 pub(super) fn grid(entry: &Entry, metric: &Metric, asked: Option<At>) -> Markup {
     let heat = Heat::new(entry, metric);
-    let mut head = tel("th", &[("scope", "col"), ("class", "corner")], "context");
+    let mut out = Markup::default();
+    out.put(
+        r#"<table class="matrix" role="grid" data-test="matrix" data-metric="{}"><thead><tr><th scope="col" class="corner">context</th>"#,
+        &[metric.id],
+    );
     for level in &entry.matrix.levels {
-        let mut label = tel("span", &[], "C=");
-        label.text(&level.to_string());
-        head.add(&el("th", &[("scope", "col")], &label));
+        out.put(r#"<th scope="col"><span>C=</span>{}</th>"#, &[&level.to_string()]);
     }
-    let rows = entry.matrix.rows().enumerate().map(|(row, (context, slots))| {
-        let mut line = tel("th", &[("scope", "row")], &context_label(context));
+    out.put("</tr></thead><tbody>", &[]);
+    for (row, (context, slots)) in entry.matrix.rows().enumerate() {
+        out.put(r#"<tr><th scope="row">{}</th>"#, &[&context_label(context)]);
         for (column, slot) in slots.iter().enumerate() {
-            line.add(&cell(entry, metric, heat, slot, (row, column), asked));
+            cell(&mut out, entry, metric, heat, slot, (row, column), asked);
         }
-        el("tr", &[], &line)
-    });
-    let mut table = el("thead", &[], &el("tr", &[], &head));
-    table.add(&el("tbody", &[], &rows.collect()));
-    el("table", &[("class", "matrix"), ("role", "grid"), ("data-test", "matrix"), ("data-metric", metric.id)], &table)
+        out.put("</tr>", &[]);
+    }
+    out.put("</tbody></table>", &[]);
+    out
 }
 
-fn cell(entry: &Entry, metric: &Metric, heat: Option<Heat>, slot: &Slot, at: At, asked: Option<At>) -> Markup {
+fn cell(out: &mut Markup, entry: &Entry, metric: &Metric, heat: Option<Heat>, slot: &Slot, at: At, asked: Option<At>) {
     let shown = shown_at(metric, slot, &entry.report, &entry.review);
     let (number, mark) = split_mark(&shown);
     let (value, verdict) = match slot {
@@ -67,56 +70,62 @@ fn cell(entry: &Entry, metric: &Metric, heat: Option<Heat>, slot: &Slot, at: At,
         Slot::LeftOut(_) => (None, "left-out"),
         Slot::Missing => (None, "missing"),
     };
-    let warmth = value.zip(heat).filter(|_| verdict != "invalid").map(|(value, heat)| format!("--h:{:.3}", heat.of(value)));
-    let (id, name) = (cell_id(at), place_name(at));
-    let (context, level) = (entry.matrix.contexts[at.0].to_string(), entry.matrix.levels[at.1].to_string());
+    out.put(
+        r#"<td id="{}" role="gridcell" tabindex="{}" class="{}" data-at="{}" data-test="cell" data-context="{}" data-concurrency="{}" data-verdict="{}""#,
+        &[
+            &cell_id(at),
+            if asked.unwrap_or_default() == at { "0" } else { "-1" },
+            if asked == Some(at) { "asked" } else { "" },
+            &place_name(at),
+            &entry.matrix.contexts[at.0].to_string(),
+            &entry.matrix.levels[at.1].to_string(),
+            verdict,
+        ],
+    );
+    if let Some((value, heat)) = value.zip(heat).filter(|_| verdict != "invalid") {
+        out.put(r#" style="--h:{}""#, &[&format!("{:.3}", heat.of(value))]);
+    }
     // Struck only where there is a number to strike.
-    let mut inside = tel(if verdict == "invalid" && value.is_some() { "s" } else { "span" }, &[], number);
-    inside.tel("i", &[("class", "mark")], mark);
-    let attributes = [
-        ("id", id.as_str()),
-        ("role", "gridcell"),
-        ("tabindex", if asked.unwrap_or_default() == at { "0" } else { "-1" }),
-        ("class", if asked == Some(at) { "asked" } else { "" }),
-        ("data-at", &name),
-        ("data-test", "cell"),
-        ("data-context", &context),
-        ("data-concurrency", &level),
-        ("data-verdict", verdict),
-        ("style", warmth.as_deref().unwrap_or_default()),
-    ];
-    el("td", if warmth.is_some() { &attributes } else { &attributes[..9] }, &inside)
+    let struck = verdict == "invalid" && value.is_some();
+    let template = if struck { r#"><s>{}</s><i class="mark">{}</i></td>"# } else { r#"><span>{}</span><i class="mark">{}</i></td>"# };
+    out.put(template, &[number, mark]);
 }
 
 /// What the number that is asked about is: raw value, sample, verdict and reasons.
 pub(super) fn answer(entry: &Entry, metric: &Metric, asked: Option<At>) -> Markup {
-    let definition = tel("p", &[("class", "faint"), ("data-test", "definition")], metric.definition);
+    let mut out = Markup::default();
     let Some(at) = asked else {
-        let mut all = tel("p", &[], "Point at a number, or go to it with the arrow keys. Enter opens the cell.");
-        all.add(&definition);
-        return all;
+        out.put("<p>Point at a number, or go to it with the arrow keys. Enter opens the cell.</p>", &[]);
+        define(&mut out, metric);
+        return out;
     };
-    let (Some(context), Some(level)) = (entry.matrix.contexts.get(at.0), entry.matrix.levels.get(at.1)) else { return definition };
-    let mut first = tel("b", &[], &format!("{} · C={level}", context_label(*context)));
+    let (Some(context), Some(level)) = (entry.matrix.contexts.get(at.0), entry.matrix.levels.get(at.1)) else { return out };
+    let place = format!("{} · C={level}", context_label(*context));
     let slot = entry.matrix.at(at.0, at.1);
     let found = cell_at(entry, at).and_then(|index| Some((entry.report.cells().nth(index)?, entry.review.cells.get(index)?)));
     let Some((cell, judgement)) = found else {
-        first.text(&if let Slot::LeftOut(why) = slot { format!(" left out: {why}") } else { " not in the report".to_owned() });
-        return el("p", &[], &first);
+        let why = if let Slot::LeftOut(why) = slot { format!("left out: {why}") } else { "not in the report".to_owned() };
+        out.put("<p><b>{}</b> {}</p>", &[&place, &why]);
+        return out;
     };
-    let verdict = judgement.verdict.name();
-    first.text(&format!(" {} ", metric.label)).tel("b", &[("class", "big")], &shown_at(metric, slot, &entry.report, &entry.review));
-    first.text(&format!(" {}", metric.unit)).tel("span", &[("class", "verdict"), ("data-verdict", verdict)], verdict);
-    let mut second = tel("span", &[("data-test", "raw")], &raw(metric, cell));
-    second.text(&format!(" · {} · ", sample(cell))).tel("code", &[], metric.source);
-    let reasons = judgement.reasons.iter().map(|reason| {
-        let mut line = tel("code", &[], &reason.code);
-        line.text(&format!(" {}", reason.text));
-        el("li", &[], &line)
-    });
-    let mut all = el("p", &[], &first);
-    all.add(&el("p", &[("class", "faint")], &second)).add(&definition).add(&el("ul", &[], &reasons.collect()));
-    all
+    let (shown, verdict) = (shown_at(metric, slot, &entry.report, &entry.review), judgement.verdict.name());
+    out.put(
+        r#"<p><b>{}</b> {} <b class="big">{}</b> {}<span class="verdict" data-verdict="{}">{}</span></p>"#,
+        &[&place, metric.label, &shown, metric.unit, verdict, verdict],
+    );
+    out.put(
+        r#"<p class="faint"><span data-test="raw">{}</span> · {} · <code>{}</code></p>"#,
+        &[&raw(metric, cell), &sample(cell), metric.source],
+    );
+    define(&mut out, metric);
+    for reason in &judgement.reasons {
+        out.put("<p><code>{}</code> {}</p>", &[&reason.code, &reason.text]);
+    }
+    out
+}
+
+fn define(out: &mut Markup, metric: &Metric) {
+    out.put(r#"<p class="faint" data-test="definition">{}</p>"#, &[metric.definition]);
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ use crate::state::fragment::Fragment;
 use crate::state::{Arrived, Place, State, Theme, host};
 use leptos::ev;
 use leptos::prelude::*;
-use markup::{Markup, el, tel, text};
+use markup::Markup;
 use part::{group, part, part_if};
 use std::sync::Arc;
 use tokscope_shared::metric::Metric;
@@ -85,7 +85,7 @@ pub fn App() -> impl IntoView {
         <header class="bar">
             <span class="name">"tokscope"</span>
             {part("nav", "nav", move || places(state))}
-            {part("said", "said", move || text(&if state.busy.get() > 0 { "reading …".to_owned() } else { state.said.get() }))}
+            {part("said", "said", move || plain(if state.busy.get() > 0 { "reading …".to_owned() } else { state.said.get() }))}
             {part("buttons", "buttons", buttons)}
         </header>
         <main>
@@ -93,8 +93,8 @@ pub fn App() -> impl IntoView {
             {group("run", on_run, run(state, shown))}
         </main>
         {part_if(move || state.inspected.get().is_some(), "detail", "detail", panel)}
-        {part_if(move || state.help.get(), "veil", "help", || el("section", &[("class", "help")], &help::keys()))}
-        {part_if(move || state.dragging.get(), "drop-overlay", "drop-overlay", || tel("p", &[], "Drop to open"))}
+        {part_if(move || state.help.get(), "veil", "help", help::keys)}
+        {part_if(move || state.dragging.get(), "drop-overlay", "drop-overlay", || plain("Drop to open".to_owned()))}
     }
 }
 
@@ -117,7 +117,7 @@ fn run(state: State, shown: Shown) -> Vec<AnyView> {
     let right = vec![
         part("chart", "chart", move || shown.drawn.with(|drawn| drawn.as_ref().map(chart::picture).unwrap_or_default())),
         part("cross-box", "", cross),
-        part("legend", "", || text("Filled points are valid; hollow ones have a verdict. Invalid numbers are not drawn.")),
+        part("legend", "", || plain("Filled points are valid; hollow ones have a verdict. Invalid numbers are not drawn.".to_owned())),
     ];
     vec![
         part("head", "head", move || shown.of_entry(run::head)),
@@ -126,28 +126,37 @@ fn run(state: State, shown: Shown) -> Vec<AnyView> {
     ]
 }
 
+fn plain(text: String) -> Markup {
+    let mut out = Markup::default();
+    out.put("<p>{}</p>", &[&text]);
+    out
+}
+
 fn places(state: State) -> Markup {
     let here = |place: Place| if state.place.get() == place { "page" } else { "false" };
     let count = state.library.with(|library| library.entries().len());
-    let mut label = text("Library");
-    if count > 0 {
-        label.tel("span", &[("class", "count")], &count.to_string());
-    }
-    let mut all = el("button", &[("data-test", "to-library"), (act::DO, "library"), ("aria-current", here(Place::Library))], &label);
-    let run = [("data-test", "to-run"), (act::DO, "run"), ("aria-current", here(Place::Run)), ("disabled", "")];
-    all.tel("button", if state.run().is_some() { &run[..3] } else { &run }, "Run");
-    all
+    let count = if count > 0 { count.to_string() } else { String::new() };
+    let mut out = Markup::default();
+    out.put(
+        r#"<button data-test="to-library" data-do="library" aria-current="{}">Library<span class="count">{}</span></button>"#,
+        &[here(Place::Library), &count],
+    );
+    let run = if state.run().is_some() {
+        r#"<button data-test="to-run" data-do="run" aria-current="{}">Run</button>"#
+    } else {
+        r#"<button data-test="to-run" aria-current="{}" disabled>Run</button>"#
+    };
+    out.put(run, &[here(Place::Run)]);
+    out
 }
 
 fn buttons() -> Markup {
-    let mut all = tel("span", &[("class", "anywhere")], "drop files anywhere");
-    all.tel("input", &[("id", "pick"), ("data-test", "pick"), ("type", "file"), ("multiple", ""), ("hidden", "")], "");
-    all.tel("button", &[("data-test", "open"), (act::DO, "pick"), ("title", "Open report files (o)")], "Open…");
-    let icon = ("class", "icon");
-    all.tel("button", &[icon, ("data-test", "help-button"), (act::DO, "help"), ("title", "Keys (?)"), ("aria-label", "Keys")], "?");
-    let theme = ("title", "Colours of the system, light or dark (t)");
-    all.tel("button", &[icon, ("data-test", "theme"), (act::DO, "theme"), theme, ("aria-label", "Colours")], "");
-    all
+    let mut out = Markup::default();
+    out.put(
+        r#"<span class="anywhere">drop files anywhere</span><input id="pick" data-test="pick" type="file" multiple hidden><button data-test="open" data-do="pick" title="Open report files (o)">Open…</button><button class="icon" data-test="help-button" data-do="help" title="Keys (?)" aria-label="Keys">?</button><button class="icon" data-test="theme" data-do="theme" title="Colours of the system, light or dark (t)" aria-label="Colours"></button>"#,
+        &[],
+    );
+    out
 }
 
 /// Opens files of the reader's disk.

@@ -1,7 +1,7 @@
 //! The first lines of a run: who measured what, and whether to believe it.
 
-use super::markup::{Markup, el, tel, text};
-use crate::data::findings::{Finding, findings};
+use super::markup::Markup;
+use crate::data::findings::findings;
 use crate::data::library::Entry;
 use crate::data::summary::identity_line;
 use tokscope_shared::verdict::Verdict;
@@ -9,37 +9,36 @@ use tokscope_shared::verdict::Verdict;
 /// Who measured what, and what to think of it.
 pub(super) fn head(entry: &Entry) -> Markup {
     let summary = &entry.summary;
-    let mut all = tel("h1", &[("data-test", "model")], summary.identity.model.as_deref().unwrap_or("model not recorded"));
-    let mut identity: Markup = identity_line(summary).iter().map(|part| tel("span", &[], part)).collect();
-    identity.tel("span", &[("class", "faint")], &entry.name);
+    let mut out = Markup::default();
+    let model = summary.identity.model.as_deref().unwrap_or("model not recorded");
     let saved = summary.identity.timestamp.as_deref().unwrap_or_default();
-    all.add(&el("p", &[("class", "identity"), ("data-test", "identity"), ("title", saved)], &identity));
+    out.put(r#"<h1 data-test="model">{}</h1><p class="identity" data-test="identity" title="{}">"#, &[model, saved]);
+    for part in identity_line(summary) {
+        out.put("<span>{}</span>", &[&part]);
+    }
+    out.put(r#"<span class="faint">{}</span></p>"#, &[&entry.name]);
     if !(entry.review.cells.is_empty() && entry.review.burst.is_empty()) {
-        all.tel("p", &[("class", "sentence"), ("data-test", "verdict-sentence")], &format!("{}.", entry.review.sentence()));
+        out.put(r#"<p class="sentence" data-test="verdict-sentence">{}.</p>"#, &[&entry.review.sentence()]);
     }
-    let mut lines: Markup =
-        entry.review.doubts.iter().map(|doubt| said("suspect", "file", doubt.code, &text(&format!("{}.", doubt.text)))).collect();
+    let mut lines = Markup::default();
+    for doubt in &entry.review.doubts {
+        said(&mut lines, ["suspect", "file", doubt.code], &format!("{}.", doubt.text), "");
+    }
     for finding in findings(entry) {
-        lines.add(&line(&finding));
+        let word = if finding.verdict == Verdict::Valid { "hint" } else { finding.verdict.name() };
+        said(&mut lines, [word, word, &finding.code], &finding.meaning, &finding.seen());
     }
-    if lines != Markup::default() {
-        all.add(&el("ul", &[("class", "findings"), ("data-test", "hints")], &lines));
+    if !lines.is_empty() {
+        out.put(r#"<ul class="findings" data-test="hints">"#, &[]);
+        out.add(&lines);
+        out.put("</ul>", &[]);
     }
-    all
+    out
 }
 
-fn line(finding: &Finding) -> Markup {
-    let word = if finding.verdict == Verdict::Valid { "hint" } else { finding.verdict.name() };
-    let mut inside = text(&finding.meaning);
-    inside.text(" ").tel("small", &[], &finding.seen());
-    said(word, word, &finding.code, &inside)
-}
-
-/// A line that says something in a verdict's colour.
-pub(super) fn said(verdict: &str, word: &str, code: &str, inside: &Markup) -> Markup {
-    let mut line = tel("b", &[], word);
-    line.add(&el("span", &[], inside));
-    el("li", &[("data-verdict", verdict), ("data-code", code)], &line)
+/// A line that says something: the verdict whose colour it has, a word, a code, then text and smaller text.
+pub(super) fn said(out: &mut Markup, [verdict, word, code]: [&str; 3], text: &str, small: &str) {
+    out.put(r#"<li data-verdict="{}" data-code="{}"><b>{}</b><span>{} <small>{}</small></span></li>"#, &[verdict, code, word, text, small]);
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! What stands below the matrix: prefill, all cells, key numbers of other kinds of reports, events, method.
 
-use super::markup::{Markup, el, tel, text};
+use super::markup::Markup;
 use crate::data::cell;
 use crate::data::facts;
 use crate::data::library::Entry;
@@ -12,112 +12,122 @@ use tokscope_shared::verdict::Judgement;
 /// Everything below the matrix.
 pub(super) fn sections(entry: &Entry) -> Markup {
     let report = &entry.report;
-    let mut all = Markup::default();
+    let mut out = Markup::default();
     if let Some(table) = render::prefill_table(report) {
-        all.add(&section("Prefill", &plain(&table, "prefill")));
+        out.put("<section><h2>Prefill</h2>", &[]);
+        plain(&mut out, &table, "prefill");
+        out.put("</section>", &[]);
     }
     if entry.metrics().is_empty() {
-        all.add(&key_numbers(entry));
+        key_numbers(&mut out, entry);
     }
-    all.add(&cells("Cells", "cells-table", report.cells().zip(&entry.review.cells), Inspected::Decode));
-    all.add(&cells("Burst", "burst-table", report.burst_results.items().zip(&entry.review.burst), Inspected::Burst));
-    all.add(&notes(entry));
-    all
-}
-
-fn section(title: &str, inside: &Markup) -> Markup {
-    let mut all = tel("h2", &[], title);
-    all.add(inside);
-    el("section", &[], &all)
+    let decode: Vec<_> = report.cells().zip(&entry.review.cells).collect();
+    let burst: Vec<_> = report.burst_results.items().zip(&entry.review.burst).collect();
+    cells(&mut out, ["Cells", "cells-table"], &decode, Inspected::Decode);
+    cells(&mut out, ["Burst", "burst-table"], &burst, Inspected::Burst);
+    notes(&mut out, entry);
+    out
 }
 
 /// A table whose first column is text and whose others are numbers. It scrolls inside itself.
-pub(super) fn plain(table: &Table, test: &str) -> Markup {
-    let head = table.head.iter().map(|head| tel("th", &[("scope", "col")], head)).collect();
-    let rows = table.rows.iter().map(|row| el("tr", &[], &row.iter().map(|cell| tel("td", &[], cell)).collect())).collect();
-    let mut inside = el("thead", &[], &el("tr", &[], &head));
-    inside.add(&el("tbody", &[], &rows));
-    el("div", &[("class", "scroll")], &el("table", &[("class", "plain"), ("data-test", test)], &inside))
+pub(super) fn plain(out: &mut Markup, table: &Table, test: &str) {
+    out.put(r#"<div class="scroll"><table class="plain" data-test="{}"><thead><tr>"#, &[test]);
+    for head in &table.head {
+        out.put(r#"<th scope="col">{}</th>"#, &[head]);
+    }
+    out.put("</tr></thead><tbody>", &[]);
+    for row in &table.rows {
+        out.put("<tr>", &[]);
+        for cell in row {
+            out.put("<td>{}</td>", &[cell]);
+        }
+        out.put("</tr>", &[]);
+    }
+    out.put("</tbody></table></div>", &[]);
 }
 
 /// Names with what belongs to them.
-pub(super) fn definitions<'a>(facts: impl IntoIterator<Item = (&'a str, Markup)>) -> Markup {
-    let mut all = Markup::default();
-    for (label, inside) in facts {
-        all.tel("dt", &[], label).add(&el("dd", &[], &inside));
+pub(super) fn definitions(out: &mut Markup, facts: &[(&'static str, String)]) {
+    out.put(r#"<dl class="facts">"#, &[]);
+    for (label, value) in facts {
+        out.put("<dt>{}</dt><dd>{}</dd>", &[label, value]);
     }
-    el("dl", &[("class", "facts")], &all)
+    out.put("</dl>", &[]);
 }
 
 /// Key numbers of a report without a matrix.
-fn key_numbers(entry: &Entry) -> Markup {
+fn key_numbers(out: &mut Markup, entry: &Entry) {
     let groups = facts::groups(&entry.report);
-    let known = !groups.is_empty() || render::prefill_table(&entry.report).is_some();
-    let mut all = Markup::default();
-    if !known {
-        all.tel("p", &[], "Nothing was measured in this report, or nothing that this version knows. Its settings and events are below.");
+    out.put(r#"<section class="groups" data-test="facts">"#, &[]);
+    if groups.is_empty() && render::prefill_table(&entry.report).is_none() {
+        out.put("<p>Nothing was measured in this report, or nothing that this version knows. Its settings and events are below.</p>", &[]);
     }
     for group in groups {
-        let mut inside = tel("h2", &[], group.title);
-        inside.add(&definitions(group.facts.iter().map(|(label, value)| (*label, text(value)))));
-        all.add(&el("div", &[], &inside));
+        out.put("<div><h2>{}</h2>", &[group.title]);
+        definitions(out, &group.facts);
+        out.put("</div>", &[]);
     }
-    el("section", &[("class", "groups"), ("data-test", "facts")], &all)
+    out.put("</section>", &[]);
 }
 
 /// All cells with verdict and reasons.
-fn cells<'a>(title: &str, test: &str, cells: impl Iterator<Item = (&'a Cell, &'a Judgement)>, open: fn(usize) -> Inspected) -> Markup {
-    let rows: Vec<Markup> = cells.enumerate().map(|(index, (cell, judgement))| row(cell, judgement, open(index))).collect();
-    if rows.is_empty() {
-        return Markup::default();
+fn cells(out: &mut Markup, [title, test]: [&str; 2], cells: &[(&Cell, &Judgement)], open: fn(usize) -> Inspected) {
+    if cells.is_empty() {
+        return;
     }
-    let mut head = tel("th", &[("scope", "col")], "context");
-    head.tel("th", &[("scope", "col"), ("class", "number")], "C");
+    out.put(
+        r#"<section><h2>{}</h2><div class="scroll"><table class="list cells" data-test="{}"><thead><tr><th scope="col">context</th><th scope="col" class="number">C</th>"#,
+        &[title, test],
+    );
     for metric in cell::columns() {
-        head.tel("th", &[("scope", "col"), ("class", "number"), ("title", metric.definition)], &metric.head());
+        out.put(r#"<th scope="col" class="number" title="{}">{}</th>"#, &[metric.definition, &metric.head()]);
     }
-    head.tel("th", &[("scope", "col")], "verdict").tel("th", &[("scope", "col")], "reasons");
-    let mut table = el("thead", &[], &el("tr", &[], &head));
-    table.add(&el("tbody", &[], &rows.into_iter().collect()));
-    section(title, &el("div", &[("class", "scroll")], &el("table", &[("class", "list cells"), ("data-test", test)], &table)))
-}
-
-fn row(cell: &Cell, judgement: &Judgement, open: Inspected) -> Markup {
-    let verdict = judgement.verdict.name();
-    let mut line = cell::line(cell, judgement.verdict).into_iter();
-    let context = line.next().unwrap_or_default();
-    let mut inside = el("th", &[("scope", "row")], &tel("button", &[("class", "link")], &context));
-    for text in line {
-        inside.tel("td", &[("class", "number")], &text);
+    out.put(r#"<th scope="col">verdict</th><th scope="col">reasons</th></tr></thead><tbody>"#, &[]);
+    for (index, (cell, judgement)) in cells.iter().enumerate() {
+        let verdict = judgement.verdict.name();
+        let mut line = cell::line(cell, judgement.verdict).into_iter();
+        out.put(
+            r#"<tr data-test="cell-row" data-cell="{}" data-verdict="{}"><th scope="row"><button class="link">{}</button></th>"#,
+            &[&open(index).name(), verdict, &line.next().unwrap_or_default()],
+        );
+        for text in line {
+            out.put(r#"<td class="number">{}</td>"#, &[&text]);
+        }
+        out.put(
+            r#"<td class="verdict" data-verdict="{}">{}</td><td class="reasons">{}</td></tr>"#,
+            &[verdict, verdict, &cell::reasons(judgement)],
+        );
     }
-    inside.tel("td", &[("class", "verdict"), ("data-verdict", verdict)], verdict);
-    inside.tel("td", &[("class", "reasons")], &cell::reasons(judgement));
-    el("tr", &[("data-test", "cell-row"), ("data-cell", &open.name()), ("data-verdict", verdict)], &inside)
+    out.put("</tbody></table></div></section>", &[]);
 }
 
 /// Events, method and settings, folded.
-fn notes(entry: &Entry) -> Markup {
+fn notes(out: &mut Markup, entry: &Entry) {
     let events = facts::events(&entry.report);
     let settings = facts::settings(&entry.bytes);
     let methods = facts::methods(&entry.report);
-    let mut all = Markup::default();
+    out.put(r#"<section class="notes">"#, &[]);
     if !events.is_empty() {
-        all.add(&folded(&format!("Events {}", events.len()), "events", &tel("pre", &[], &events.join("\n"))));
+        out.put(
+            r#"<details data-test="events"><summary>Events <small>{}</small></summary><pre>{}</pre></details>"#,
+            &[&events.len().to_string(), &events.join("\n")],
+        );
     }
     if !methods.is_empty() {
-        let said = |texts: Vec<String>| texts.iter().map(|text| tel("p", &[], text)).collect();
-        all.add(&folded("Method", "methodology", &definitions(methods.into_iter().map(|(title, texts)| (title, said(texts))))));
+        out.put(r#"<details data-test="methodology"><summary>Method</summary><dl class="facts">"#, &[]);
+        for (title, texts) in methods {
+            out.put("<dt>{}</dt><dd>", &[title]);
+            for text in texts {
+                out.put("<p>{}</p>", &[&text]);
+            }
+            out.put("</dd>", &[]);
+        }
+        out.put("</dl></details>", &[]);
     }
     if !settings.is_empty() {
-        all.add(&folded("Settings as recorded", "settings", &tel("pre", &[], &settings)));
+        out.put(r#"<details data-test="settings"><summary>Settings as recorded</summary><pre>{}</pre></details>"#, &[&settings]);
     }
-    el("section", &[("class", "notes")], &all)
-}
-
-fn folded(title: &str, test: &str, inside: &Markup) -> Markup {
-    let mut all = tel("summary", &[], title);
-    all.add(inside);
-    el("details", &[("data-test", test)], &all)
+    out.put("</section>", &[]);
 }
 
 #[cfg(test)]
