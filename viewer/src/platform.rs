@@ -4,6 +4,7 @@
 use crate::state::Arrived;
 use crate::state::fragment::file_name;
 use js_sys::Uint8Array;
+use std::pin::Pin;
 use wasm_bindgen::closure::Closure;
 use wasm_bindgen::{JsCast, JsValue};
 use wasm_bindgen_futures::JsFuture;
@@ -17,9 +18,19 @@ fn document() -> Option<Document> {
     window()?.document()
 }
 
-/// Starts work that waits for the browser.
+/// Starts work that waits for the browser. Boxed, so that the machinery of waiting exists once.
 pub fn spawn(work: impl Future<Output = ()> + 'static) {
+    let work: Pin<Box<dyn Future<Output = ()>>> = Box::pin(work);
     wasm_bindgen_futures::spawn_local(work);
+}
+
+/// Listens to an event of the window as long as the page lives.
+pub fn listen(name: &'static str, hear: impl Fn(&Event) + 'static) {
+    let hear: Box<dyn Fn(Event)> = Box::new(move |event| hear(&event));
+    let listener = Closure::<dyn Fn(Event)>::wrap(hear);
+    if let Some(window) = window() {
+        let _ = window.add_event_listener_with_callback(name, listener.into_js_value().unchecked_ref());
+    }
 }
 
 /// Width of the window in pixels.
@@ -111,13 +122,16 @@ pub async fn fetch_report(address: String) -> Arrived {
 }
 
 /// Whether what is dragged holds files.
-pub fn holds_files(event: &DragEvent) -> bool {
-    event.data_transfer().is_some_and(|data| data.types().includes(&JsValue::from_str("Files"), 0))
+pub fn holds_files(event: &Event) -> bool {
+    event
+        .dyn_ref::<DragEvent>()
+        .and_then(DragEvent::data_transfer)
+        .is_some_and(|data| data.types().includes(&JsValue::from_str("Files"), 0))
 }
 
 /// The files that were dropped.
-pub fn dropped(event: &DragEvent) -> Vec<File> {
-    event.data_transfer().and_then(|data| data.files()).map_or_else(Vec::new, |list| files(&list))
+pub fn dropped(event: &Event) -> Vec<File> {
+    event.dyn_ref::<DragEvent>().and_then(DragEvent::data_transfer).and_then(|data| data.files()).map_or_else(Vec::new, |list| files(&list))
 }
 
 /// The files that were picked; the input is emptied, so that the same file can be picked again.
@@ -201,7 +215,8 @@ pub fn mark(before: Option<&str>, now: Option<&str>) {
 }
 
 /// Where a pointer is inside the element with that attribute, in pixels; `None` outside of it.
-pub fn place_inside(event: &web_sys::MouseEvent, attribute: &str) -> Option<(f64, f64)> {
+pub fn place_inside(event: &Event, attribute: &str) -> Option<(f64, f64)> {
+    let event = event.dyn_ref::<web_sys::MouseEvent>()?;
     let target = event.target()?.dyn_into::<Element>().ok()?;
     let edges = target.closest(&format!("[{attribute}]")).ok()??.get_bounding_client_rect();
     Some((f64::from(event.client_x()) - edges.left(), f64::from(event.client_y()) - edges.top()))
@@ -224,4 +239,11 @@ pub fn set_value(id: &str, value: &str) {
 /// The id of the element in which an event happened.
 pub fn id(event: &Event) -> String {
     event.target().and_then(|target| target.dyn_into::<Element>().ok()).map(|element| element.id()).unwrap_or_default()
+}
+
+/// The key of a keyboard event, but not of one with Ctrl, Alt or Meta, which are the browser's.
+pub fn key(event: &Event) -> Option<String> {
+    let event = event.dyn_ref::<web_sys::KeyboardEvent>()?;
+    let foreign = event.ctrl_key() || event.meta_key() || event.alt_key();
+    (!foreign).then(|| event.key())
 }

@@ -163,13 +163,12 @@ pub fn events(report: &Report) -> Vec<String> {
     if own.is_empty() { report.event_log.items().cloned().collect() } else { own }
 }
 
-/// The settings as they stand in the file; empty where the file isn't plain JSON.
-pub fn settings(bytes: &[u8]) -> String {
-    let read = || {
-        let file: serde_json::Value = serde_json::from_str(std::str::from_utf8(bytes).ok()?).ok()?;
-        serde_json::to_string_pretty(file.get("metadata")?).ok()
-    };
-    read().unwrap_or_default()
+/// The settings as they stand in the file, each with its key; none where the file isn't plain JSON.
+pub fn settings(bytes: &[u8]) -> Vec<(String, String)> {
+    let text = std::str::from_utf8(bytes).unwrap_or_default();
+    let file: serde_json::Value = serde_json::from_str(text).unwrap_or_default();
+    let settings = file.get("metadata").and_then(serde_json::Value::as_object);
+    settings.into_iter().flatten().map(|(key, value)| (key.clone(), value.to_string())).collect()
 }
 
 fn text(label: &'static str, field: &Field<String>) -> Option<Fact> {
@@ -222,8 +221,8 @@ mod tests {
         let titles: Vec<_> = methods(&report).into_iter().map(|method| method.0).collect();
         assert_eq!(titles, ["Prefill", "Sustained decode", "Burst", "Acceptance"]);
         assert_eq!(events(&report)[0], "06:43:54 benchmark start engine=vllm");
-        assert!(settings(crate::data::sample()).contains("\"duration_per_test\": 10.0"));
-        assert_eq!(settings(b"{\"metadata\": NaN}"), "");
+        assert!(settings(crate::data::sample()).contains(&("duration_per_test".to_owned(), "10.0".to_owned())));
+        assert!(settings(b"{\"metadata\": NaN}").is_empty());
     }
 
     #[test]

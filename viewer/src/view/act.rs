@@ -7,29 +7,31 @@ use crate::data::geometry::{cell_at, chart_key, nearest, place_from_name, place_
 use crate::data::library::Library;
 use crate::platform;
 use crate::state::{Inspected, Place, State};
-use leptos::ev;
 use leptos::prelude::*;
-use wasm_bindgen::JsCast;
 
 /// The attribute that says what a press does.
 const DO: &str = "data-do";
 
 /// Listens from now on.
 pub(super) fn listen(state: State, shown: Shown) {
-    let _ = window_event_listener(ev::click, move |event| press(state, shown, &event));
-    let _ = window_event_listener(ev::mouseover, move |event| ask(state, &event));
-    let _ = window_event_listener(ev::focusin, move |event| ask(state, &event));
-    let _ = window_event_listener(ev::pointermove, move |event| point(state, shown, event.unchecked_ref()));
-    let _ = window_event_listener(ev::keydown, move |event| key(state, shown, &event));
-    let _ = window_event_listener(ev::change, move |event| match platform::id(&event).as_str() {
-        "metric" => state.metric.set(platform::value(&event)),
-        "pick" => open_files(state, platform::picked(&event)),
+    platform::listen("click", move |event| press(state, shown, event));
+    platform::listen("mouseover", move |event| ask(state, event));
+    platform::listen("focusin", move |event| ask(state, event));
+    platform::listen("pointermove", move |event| point(state, shown, event));
+    platform::listen("keydown", move |event| key(state, shown, event));
+    platform::listen("change", move |event| match platform::id(event).as_str() {
+        "metric" => state.metric.set(platform::value(event)),
+        "pick" => open_files(state, platform::picked(event)),
         _ => {}
     });
 }
 
 fn press(state: State, shown: Shown, event: &web_sys::Event) {
-    if let Some(wanted) = platform::attribute(event, DO) {
+    let wanted = platform::attribute(event, DO);
+    if state.help.get_untracked() && wanted.is_none() {
+        // Anywhere beside or in the list of keys closes it.
+        state.help.set(false);
+    } else if let Some(wanted) = wanted {
         act(state, shown, &wanted);
     } else if let Some(cell) = platform::attribute(event, "data-cell").and_then(|name| Inspected::from_name(&name)) {
         state.inspected.set(Some(cell));
@@ -100,7 +102,7 @@ fn ask(state: State, event: &web_sys::Event) {
 }
 
 /// The pointer is over the chart: the nearest point is asked about.
-fn point(state: State, shown: Shown, event: &web_sys::MouseEvent) {
+fn point(state: State, shown: Shown, event: &web_sys::Event) {
     let Some((x, y)) = platform::place_inside(event, "data-chart") else { return };
     let at = shown.drawn.with_untracked(|drawn| drawn.as_ref().and_then(|drawn| place_of(&drawn.plot, nearest(&drawn.chart.marks, x, y)?)));
     if at.is_some() && at != state.asked.get_untracked() {
@@ -116,13 +118,13 @@ fn open(state: State, shown: Shown) {
     }
 }
 
-fn key(state: State, shown: Shown, event: &web_sys::KeyboardEvent) {
-    let key = event.key();
+fn key(state: State, shown: Shown, event: &web_sys::Event) {
+    let Some(key) = platform::key(event) else { return };
     if key == "Escape" {
         state.help.set(false);
         return close(state);
     }
-    if event.ctrl_key() || event.meta_key() || event.alt_key() || platform::typing(event) {
+    if platform::typing(event) {
         return;
     }
     let on_matrix = platform::attribute(event, "data-at").is_some();

@@ -10,7 +10,7 @@ use tokscope_shared::plot::{Plot, of_matrix};
 use tokscope_shared::report::identity::context_label;
 
 /// A chart, and which cells its points are.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub(super) struct Drawn {
     /// The numbers.
     pub(super) plot: Plot,

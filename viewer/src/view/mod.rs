@@ -21,7 +21,6 @@ use crate::data::library::Entry;
 use crate::platform;
 use crate::state::fragment::Fragment;
 use crate::state::{Arrived, Place, State, Theme, host};
-use leptos::ev;
 use leptos::prelude::*;
 use markup::Markup;
 use part::{group, part, part_if};
@@ -44,7 +43,9 @@ impl Shown {
         let entry = Memo::new(move |_| state.run());
         let metric = Memo::new(move |_| entry.get()?.metric_or_first(&state.metric.get()));
         let size = Memo::new(move |_| chart_size(state.width.get()));
-        let drawn = Memo::new(move |_| Some(chart::draw(&*entry.get()?, metric.get()?, state.dark(), size.get())));
+        // Whatever it is drawn from has changed when it is drawn anew.
+        let drawn =
+            Memo::new_with_compare(move |_| Some(chart::draw(&*entry.get()?, metric.get()?, state.dark(), size.get())), |_, _| true);
         Shown { entry, metric, drawn }
     }
 
@@ -85,7 +86,7 @@ pub fn App() -> impl IntoView {
         <header class="bar">
             <span class="name">"tokscope"</span>
             {part("nav", "nav", move || places(state))}
-            {part("said", "said", move || plain(if state.busy.get() > 0 { "reading …".to_owned() } else { state.said.get() }))}
+            {part("said", "said", move || if state.busy.get() > 0 { plain("reading …") } else { plain(&state.said.get()) })}
             {part("buttons", "buttons", buttons)}
         </header>
         <main>
@@ -94,7 +95,7 @@ pub fn App() -> impl IntoView {
         </main>
         {part_if(move || state.inspected.get().is_some(), "detail", "detail", panel)}
         {part_if(move || state.help.get(), "veil", "help", help::keys)}
-        {part_if(move || state.dragging.get(), "drop-overlay", "drop-overlay", || plain("Drop to open".to_owned()))}
+        {part_if(move || state.dragging.get(), "drop-overlay", "drop-overlay", || plain("Drop to open"))}
     }
 }
 
@@ -117,7 +118,7 @@ fn run(state: State, shown: Shown) -> Vec<AnyView> {
     let right = vec![
         part("chart", "chart", move || shown.drawn.with(|drawn| drawn.as_ref().map(chart::picture).unwrap_or_default())),
         part("cross-box", "", cross),
-        part("legend", "", || plain("Filled points are valid; hollow ones have a verdict. Invalid numbers are not drawn.".to_owned())),
+        part("legend", "", || plain("Filled points are valid; hollow ones have a verdict. Invalid numbers are not drawn.")),
     ];
     vec![
         part("head", "head", move || shown.of_entry(run::head)),
@@ -126,9 +127,9 @@ fn run(state: State, shown: Shown) -> Vec<AnyView> {
     ]
 }
 
-fn plain(text: String) -> Markup {
+fn plain(text: &str) -> Markup {
     let mut out = Markup::default();
-    out.put("<p>{}</p>", &[&text]);
+    out.put("<p>{}</p>", &[text]);
     out
 }
 
@@ -206,7 +207,7 @@ fn open_sample(state: State) {
 
 fn colours(state: State) {
     state.width.set(platform::width());
-    let _ = window_event_listener(ev::resize, move |_| state.width.set(platform::width()));
+    platform::listen("resize", move |_| state.width.set(platform::width()));
     platform::watch_dark(move |dark| state.system_dark.set(dark));
     if let Some(name) = platform::stored_theme() {
         state.theme.set(Theme::from_name(&name));
@@ -224,7 +225,7 @@ fn address(state: State) {
         open_addresses(state, fragment.open);
     };
     follow();
-    let _ = window_event_listener(ev::hashchange, move |_| follow());
+    platform::listen("hashchange", move |_| follow());
     Effect::new(move |before: Option<()>| {
         let open: Vec<String> = state.run().and_then(|entry| entry.address.clone()).into_iter().collect();
         let metric = state.metric.get();
@@ -246,26 +247,26 @@ fn address(state: State) {
 /// The whole window is a drop target. Enter and leave fire for every element on the way: they are counted.
 fn drops(state: State) {
     let depth = StoredValue::new(0_i32);
-    let _ = window_event_listener(ev::dragenter, move |event| {
-        if platform::holds_files(&event) {
+    platform::listen("dragenter", move |event| {
+        if platform::holds_files(event) {
             event.prevent_default();
             depth.update_value(|n| *n += 1);
             state.dragging.set(true);
         }
     });
-    let _ = window_event_listener(ev::dragover, move |event| {
-        if platform::holds_files(&event) {
+    platform::listen("dragover", move |event| {
+        if platform::holds_files(event) {
             event.prevent_default();
         }
     });
-    let _ = window_event_listener(ev::dragleave, move |_| {
+    platform::listen("dragleave", move |_| {
         depth.update_value(|n| *n = (*n - 1).max(0));
         state.dragging.set(depth.get_value() > 0);
     });
-    let _ = window_event_listener(ev::drop, move |event| {
+    platform::listen("drop", move |event| {
         event.prevent_default();
         depth.set_value(0);
         state.dragging.set(false);
-        open_files(state, platform::dropped(&event));
+        open_files(state, platform::dropped(event));
     });
 }

@@ -125,7 +125,11 @@ fn notes(out: &mut Markup, entry: &Entry) {
         out.put("</dl></details>", &[]);
     }
     if !settings.is_empty() {
-        out.put(r#"<details data-test="settings"><summary>Settings as recorded</summary><pre>{}</pre></details>"#, &[&settings]);
+        out.put(r#"<details data-test="settings"><summary>Settings as recorded</summary><dl class="facts">"#, &[]);
+        for (key, value) in settings {
+            out.put("<dt><code>{}</code></dt><dd><code>{}</code></dd>", &[&key, &value]);
+        }
+        out.put("</dl></details>", &[]);
     }
     out.put("</section>", &[]);
 }
