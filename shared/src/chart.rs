@@ -175,9 +175,13 @@ fn draw(spec: &Lines, theme: &Theme, (width, height): (f64, f64), area: &Area<'_
 
 /// Where the lines' labels go: beside their last points, pushed apart so that none covers another.
 fn label_places(spec: &Lines, y_of: impl Fn(f64) -> f64, top: f64, bottom: f64) -> Vec<(usize, f64)> {
-    let mut places: Vec<(usize, f64)> =
-        spec.lines.iter().enumerate().filter_map(|(i, line)| Some((i, y_of(line.points.last()?.1)))).collect();
-    places.sort_by(|a, b| a.1.total_cmp(&b.1));
+    let mut places: Vec<(usize, f64)> = Vec::new();
+    for (i, line) in spec.lines.iter().enumerate() {
+        let Some(y) = line.points.last().map(|point| y_of(point.1)) else { continue };
+        // In order from the top.
+        let at = places.iter().position(|place| place.1 > y).unwrap_or(places.len());
+        places.insert(at, (i, y));
+    }
     let mut free_from = top - FONT;
     for place in &mut places {
         place.1 = place.1.max(free_from);

@@ -242,6 +242,12 @@ impl<T: Json> Field<T> {
         T::read(value).map_or_else(Field::Odd, Field::Is)
     }
 
+    /// Takes a key's value.
+    #[inline(never)]
+    pub fn fill(&mut self, value: Value) {
+        *self = Field::read(value);
+    }
+
     /// The field as JSON; `None` where the key is absent.
     pub fn write(&self) -> Option<Value> {
         match self {
@@ -253,6 +259,7 @@ impl<T: Json> Field<T> {
     }
 
     /// What couldn't be placed inside of it.
+    #[inline(never)]
     pub fn inspect(&self, path: &str, findings: &mut Findings) {
         match self {
             Field::Is(value) => value.inspect(path, findings),
@@ -453,27 +460,35 @@ macro_rules! section {
             pub extra: serde_json::Map<String, serde_json::Value>,
         }
 
+        const _: () = {
+        const KEYS: &[&str] = &[ $( stringify!($field), )* ];
+
+        // The place of each in KEYS.
+        #[allow(non_camel_case_types, reason = "named as the fields are")]
+        enum Key { $( $field, )* }
+
         impl $crate::field::Json for $name {
+            #[inline(never)]
             fn read(value: serde_json::Value) -> Result<Self, serde_json::Value> {
-                let serde_json::Value::Object(map) = value else { return Err(value) };
                 let mut section = Self::default();
-                for (key, item) in map {
-                    match key.as_str() {
-                        $( stringify!($field) => section.$field = $crate::field::Field::read(item), )*
-                        _ => { section.extra.insert(key, item); }
-                    }
-                }
+                let extra = $crate::field::read_section(KEYS, value, &mut |at, value| match at {
+                    $( at if at == Key::$field as usize => section.$field.fill(value), )*
+                    _ => {}
+                })?;
+                section.extra = extra;
                 Ok(section)
             }
             fn write(&self) -> serde_json::Value {
-                let mut map = serde_json::Map::new();
-                $( if let Some(item) = self.$field.write() { map.insert(stringify!($field).to_owned(), item); } )*
-                map.extend(self.extra.iter().map(|(key, item)| (key.clone(), item.clone())));
-                serde_json::Value::Object(map)
+                $crate::field::write_section(KEYS, &self.extra, &|at| match at {
+                    $( at if at == Key::$field as usize => self.$field.write(), )*
+                    _ => None,
+                })
             }
             fn inspect(&self, path: &str, findings: &mut $crate::field::Findings) {
-                $( self.$field.inspect(&$crate::field::join(path, stringify!($field)), findings); )*
-                findings.unknown.extend(self.extra.keys().map(|key| $crate::field::join(path, key)));
+                $crate::field::inspect_section(KEYS, &self.extra, path, findings, &|at, path, findings| match at {
+                    $( at if at == Key::$field as usize => self.$field.inspect(path, findings), )*
+                    _ => {}
+                });
             }
             fn each_leaf(&mut self, path: &str, edit: &mut dyn FnMut(&str, $crate::field::Leaf<'_>)) {
                 $( self.$field.each_leaf(&$crate::field::join(path, stringify!($field)), edit); )*
@@ -492,9 +507,52 @@ macro_rules! section {
                 )
             }
         }
+        };
     )+ };
 }
 pub(crate) use section;
+
+// The code that goes over a section's fields exists once and not once a section, which a page that is downloaded
+// can't afford. A section tells it by number which field is meant.
+
+/// Fills a section's fields; gives back what belongs to none, or the value where it is no object.
+#[doc(hidden)]
+pub fn read_section(keys: &[&str], value: Value, fill: &mut dyn FnMut(usize, Value)) -> Result<Map<String, Value>, Value> {
+    let Value::Object(map) = value else { return Err(value) };
+    let mut extra = Map::new();
+    for (key, item) in map {
+        match keys.iter().position(|known| *known == key) {
+            Some(at) => fill(at, item),
+            None => {
+                extra.insert(key, item);
+            }
+        }
+    }
+    Ok(extra)
+}
+
+/// A section as JSON: its fields, then what belongs to none.
+#[doc(hidden)]
+pub fn write_section(keys: &[&str], extra: &Map<String, Value>, written: &dyn Fn(usize) -> Option<Value>) -> Value {
+    let known = keys.iter().enumerate().filter_map(|(at, key)| Some(((*key).to_owned(), written(at)?)));
+    let more = extra.iter().map(|(key, item)| (key.clone(), item.clone()));
+    Value::Object(known.chain(more).collect())
+}
+
+/// What couldn't be placed inside of a section.
+#[doc(hidden)]
+pub fn inspect_section(
+    keys: &[&str],
+    extra: &Map<String, Value>,
+    path: &str,
+    findings: &mut Findings,
+    look: &dyn Fn(usize, &str, &mut Findings),
+) {
+    for (at, key) in keys.iter().enumerate() {
+        look(at, &join(path, key), findings);
+    }
+    findings.unknown.extend(extra.keys().map(|key| join(path, key)));
+}
 
 /// One key of a section, for the schema.
 #[doc(hidden)]

@@ -42,11 +42,15 @@ impl Matrix {
             .collect();
         let measured: Vec<_> = report.cells().map(place).collect();
         let places = || measured.iter().flatten().chain(left_out.iter().map(|(place, _)| place));
+        // Few different values: kept in order as they come, which is less code than a sort.
         let rising = |values: Vec<i64>| {
-            let mut values = values;
-            values.sort_unstable();
-            values.dedup();
-            values
+            let mut rising = Vec::new();
+            for value in values {
+                if let Err(at) = rising.binary_search(&value) {
+                    rising.insert(at, value);
+                }
+            }
+            rising
         };
         let contexts = rising(places().map(|place| place.0).collect());
         let levels = rising(places().map(|place| place.1).collect());

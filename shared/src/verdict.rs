@@ -129,8 +129,12 @@ pub struct Judgement {
 impl Judgement {
     /// From reasons in any order.
     pub fn of(mut reasons: Vec<Reason>) -> Self {
-        reasons.sort_by_key(|reason| std::cmp::Reverse(reason.verdict));
-        Judgement { verdict: reasons.first().map_or(Verdict::Valid, |reason| reason.verdict), reasons }
+        let mut worst_first = Vec::with_capacity(reasons.len());
+        for verdict in Verdict::ALL.into_iter().rev() {
+            worst_first.extend(reasons.extract_if(.., |reason| reason.verdict == verdict));
+        }
+        let verdict = worst_first.first().map_or(Verdict::Valid, |reason| reason.verdict);
+        Judgement { verdict, reasons: worst_first }
     }
 
     /// The reasons that are only hints.

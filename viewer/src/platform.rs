@@ -4,6 +4,7 @@
 use crate::state::Arrived;
 use crate::state::fragment::file_name;
 use js_sys::Uint8Array;
+use std::pin::Pin;
 use wasm_bindgen::closure::Closure;
 use wasm_bindgen::{JsCast, JsValue};
 use wasm_bindgen_futures::JsFuture;
@@ -17,9 +18,19 @@ fn document() -> Option<Document> {
     window()?.document()
 }
 
-/// Starts work that waits for the browser.
+/// Starts work that waits for the browser. Boxed, so that the machinery of waiting exists once.
 pub fn spawn(work: impl Future<Output = ()> + 'static) {
+    let work: Pin<Box<dyn Future<Output = ()>>> = Box::pin(work);
     wasm_bindgen_futures::spawn_local(work);
+}
+
+/// Listens to an event of the window as long as the page lives.
+pub fn listen(name: &'static str, hear: impl Fn(&Event) + 'static) {
+    let hear: Box<dyn Fn(Event)> = Box::new(move |event| hear(&event));
+    let listener = Closure::<dyn Fn(Event)>::wrap(hear);
+    if let Some(window) = window() {
+        let _ = window.add_event_listener_with_callback(name, listener.into_js_value().unchecked_ref());
+    }
 }
 
 /// Width of the window in pixels.
@@ -72,6 +83,11 @@ pub fn set_fragment(text: &str) {
     }
 }
 
+/// The text of an element of the document: what was put into the page when it was made.
+pub fn text_of(id: &str) -> Option<String> {
+    document()?.get_element_by_id(id)?.text_content()
+}
+
 /// Where the host that serves the page lists its reports, if it says so in the document.
 pub fn host_list() -> Option<String> {
     let meta = document()?.query_selector("meta[name=tokscope-host]").ok()??;
@@ -106,13 +122,16 @@ pub async fn fetch_report(address: String) -> Arrived {
 }
 
 /// Whether what is dragged holds files.
-pub fn holds_files(event: &DragEvent) -> bool {
-    event.data_transfer().is_some_and(|data| data.types().includes(&JsValue::from_str("Files"), 0))
+pub fn holds_files(event: &Event) -> bool {
+    event
+        .dyn_ref::<DragEvent>()
+        .and_then(DragEvent::data_transfer)
+        .is_some_and(|data| data.types().includes(&JsValue::from_str("Files"), 0))
 }
 
 /// The files that were dropped.
-pub fn dropped(event: &DragEvent) -> Vec<File> {
-    event.data_transfer().and_then(|data| data.files()).map_or_else(Vec::new, |list| files(&list))
+pub fn dropped(event: &Event) -> Vec<File> {
+    event.dyn_ref::<DragEvent>().and_then(DragEvent::data_transfer).and_then(|data| data.files()).map_or_else(Vec::new, |list| files(&list))
 }
 
 /// The files that were picked; the input is emptied, so that the same file can be picked again.
@@ -176,9 +195,55 @@ pub fn typing(event: &Event) -> bool {
     target.is_some_and(|element| ["INPUT", "SELECT", "TEXTAREA"].contains(&element.tag_name().as_str()))
 }
 
-/// Where a pointer is inside the element that listens, in pixels.
-pub fn place_inside(event: &web_sys::MouseEvent) -> Option<(f64, f64)> {
-    let element = event.current_target()?.dyn_into::<Element>().ok()?;
-    let edges = element.get_bounding_client_rect();
+/// The value of an attribute of the element in which an event happened, or of the nearest one around it that has it.
+pub fn attribute(event: &Event, name: &str) -> Option<String> {
+    let target = event.target()?.dyn_into::<Element>().ok()?;
+    target.closest(&format!("[{name}]")).ok()??.get_attribute(name)
+}
+
+/// Marks one element of a group as the one that is asked about, and reachable by the Tab key, in place of another.
+pub fn mark(before: Option<&str>, now: Option<&str>) {
+    let Some(document) = document() else { return };
+    let change = |id: Option<&str>, class: &str, tab: &str| {
+        if let Some(element) = id.and_then(|id| document.get_element_by_id(id)) {
+            element.set_class_name(class);
+            let _ = element.set_attribute("tabindex", tab);
+        }
+    };
+    change(before, "", "-1");
+    change(now, "asked", "0");
+}
+
+/// Where a pointer is inside the element with that attribute, in pixels; `None` outside of it.
+pub fn place_inside(event: &Event, attribute: &str) -> Option<(f64, f64)> {
+    let event = event.dyn_ref::<web_sys::MouseEvent>()?;
+    let target = event.target()?.dyn_into::<Element>().ok()?;
+    let edges = target.closest(&format!("[{attribute}]")).ok()??.get_bounding_client_rect();
     Some((f64::from(event.client_x()) - edges.left(), f64::from(event.client_y()) - edges.top()))
+}
+
+/// The value of a field, by the event that it changed.
+pub fn value(event: &Event) -> String {
+    let target = event.target();
+    let value = target.and_then(|target| js_sys::Reflect::get(&target, &JsValue::from_str("value")).ok()?.as_string());
+    value.unwrap_or_default()
+}
+
+/// Sets what a chooser shows.
+pub fn set_value(id: &str, value: &str) {
+    if let Some(element) = document().and_then(|document| document.get_element_by_id(id)) {
+        let _ = js_sys::Reflect::set(&element, &JsValue::from_str("value"), &JsValue::from_str(value));
+    }
+}
+
+/// The id of the element in which an event happened.
+pub fn id(event: &Event) -> String {
+    event.target().and_then(|target| target.dyn_into::<Element>().ok()).map(|element| element.id()).unwrap_or_default()
+}
+
+/// The key of a keyboard event, but not of one with Ctrl, Alt or Meta, which are the browser's.
+pub fn key(event: &Event) -> Option<String> {
+    let event = event.dyn_ref::<web_sys::KeyboardEvent>()?;
+    let foreign = event.ctrl_key() || event.meta_key() || event.alt_key();
+    (!foreign).then(|| event.key())
 }

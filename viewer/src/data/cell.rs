@@ -145,7 +145,7 @@ mod tests {
     use tokscope_shared::report::Report;
 
     fn sample_report() -> Report {
-        import::open(include_bytes!("../../sample.json")).unwrap().report
+        import::open(crate::data::sample()).unwrap().report
     }
 
     #[test]

@@ -30,7 +30,7 @@ mod tests {
     #[test]
     fn the_table_is_copied_with_the_run_and_what_its_numbers_are() {
         let mut library = Library::default();
-        let id = library.add("a.json", None, include_bytes!("../../sample.json")).id().unwrap();
+        let id = library.add("a.json", None, crate::data::sample()).id().unwrap();
         let text = markdown(&library.get(id).unwrap(), metric::by_id("aggregate-tps").unwrap());
         assert!(text.starts_with("**GLM-5.3-Flash-EXL3-4bpw** · vLLM "), "{text}");
         assert!(text.contains("| context | C=1 |\n|---|--:|\n| 0 | 145.5 |\n| 32k | 147.2 |\n| 64k | 151.5 |\n"), "{text}");

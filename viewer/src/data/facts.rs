@@ -163,9 +163,12 @@ pub fn events(report: &Report) -> Vec<String> {
     if own.is_empty() { report.event_log.items().cloned().collect() } else { own }
 }
 
-/// The settings as the file has them.
-pub fn settings(report: &Report) -> String {
-    report.metadata.write().and_then(|settings| serde_json::to_string_pretty(&settings).ok()).unwrap_or_default()
+/// The settings as they stand in the file, each with its key; none where the file isn't plain JSON.
+pub fn settings(bytes: &[u8]) -> Vec<(String, String)> {
+    let text = std::str::from_utf8(bytes).unwrap_or_default();
+    let file: serde_json::Value = serde_json::from_str(text).unwrap_or_default();
+    let settings = file.get("metadata").and_then(serde_json::Value::as_object);
+    settings.into_iter().flatten().map(|(key, value)| (key.clone(), value.to_string())).collect()
 }
 
 fn text(label: &'static str, field: &Field<String>) -> Option<Fact> {
@@ -214,11 +217,12 @@ mod tests {
 
     #[test]
     fn methods_and_events_of_the_sample_are_told() {
-        let report = import::open(include_bytes!("../../sample.json")).unwrap().report;
+        let report = import::open(crate::data::sample()).unwrap().report;
         let titles: Vec<_> = methods(&report).into_iter().map(|method| method.0).collect();
         assert_eq!(titles, ["Prefill", "Sustained decode", "Burst", "Acceptance"]);
         assert_eq!(events(&report)[0], "06:43:54 benchmark start engine=vllm");
-        assert!(settings(&report).contains("\"duration_per_test\": 10.0"));
+        assert!(settings(crate::data::sample()).contains(&("duration_per_test".to_owned(), "10.0".to_owned())));
+        assert!(settings(b"{\"metadata\": NaN}").is_empty());
     }
 
     #[test]

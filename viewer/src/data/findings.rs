@@ -19,8 +19,9 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// Where, in words: up to so many places with what was seen, then how many more.
-    pub fn seen(&self, most: usize) -> String {
+    /// Where, in words: two places with what was seen there, or of many one, and how many more.
+    pub fn seen(&self) -> String {
+        let most = if self.places.len() > 2 { 1 } else { 2 };
         let mut parts: Vec<String> = self.places.iter().take(most).map(|(place, text)| format!("{place}: {text}")).collect();
         if let Some(more) = self.places.len().checked_sub(most).filter(|more| *more > 0) {
             parts.push(format!("and {more} more"));
@@ -36,7 +37,7 @@ pub fn place(cell: &Cell) -> String {
     format!("{context} · C={concurrency}")
 }
 
-/// All reasons of a run by kind, the worst first.
+/// All reasons of a run by kind, the worst first; among equals what is rarer and says more.
 pub fn findings(entry: &Entry) -> Vec<Finding> {
     let mut found: Vec<Finding> = Vec::new();
     let decode = entry.report.cells().zip(&entry.review.cells).map(|(cell, judgement)| (place(cell), judgement));
@@ -45,8 +46,12 @@ pub fn findings(entry: &Entry) -> Vec<Finding> {
     for (place, judgement) in decode.chain(burst) {
         gather(&mut found, &place, judgement);
     }
-    found.sort_by_key(|finding| std::cmp::Reverse(finding.verdict));
     found
+}
+
+/// The worse the higher, then the later in the table of reasons.
+fn rank(finding: &Finding) -> (Verdict, Option<usize>) {
+    (finding.verdict, REASONS.iter().position(|rule| rule.code == finding.code))
 }
 
 fn gather(found: &mut Vec<Finding>, place: &str, judgement: &Judgement) {
@@ -57,7 +62,9 @@ fn gather(found: &mut Vec<Finding>, place: &str, judgement: &Judgement) {
             None => {
                 let rule = REASONS.iter().find(|rule| rule.code == reason.code);
                 let meaning = rule.map_or_else(|| reason.text.clone(), |rule| rule.meaning.to_owned());
-                found.push(Finding { code: reason.code.clone(), verdict: reason.verdict, meaning, places: vec![at] });
+                let new = Finding { code: reason.code.clone(), verdict: reason.verdict, meaning, places: vec![at] };
+                let before = found.iter().position(|finding| rank(finding) < rank(&new)).unwrap_or(found.len());
+                found.insert(before, new);
             }
         }
     }
@@ -77,13 +84,16 @@ mod tests {
 
     #[test]
     fn the_sample_says_that_prefix_caching_did_not_work() {
-        let found = findings(&entry(include_bytes!("../../sample.json")));
-        let hint = found.iter().find(|finding| finding.code == "no-prefix-caching").unwrap();
+        let found = findings(&entry(crate::data::sample()));
+        let hint = &found[0];
+        assert_eq!(hint.code, "no-prefix-caching");
         assert_eq!(hint.verdict, Verdict::Valid);
         let places: Vec<_> = hint.places.iter().map(|(place, _)| place.as_str()).collect();
         assert_eq!(places, ["32k · C=1", "64k · C=1"]);
         assert!(hint.places[1].1.contains("10.8 s"), "{}", hint.places[1].1);
-        assert!(hint.seen(1).ends_with("and 1 more"));
+        assert!(hint.seen().contains("32k · C=1: ") && hint.seen().contains("64k · C=1: "));
+        let everywhere = found.iter().find(|finding| finding.places.len() == 3).unwrap();
+        assert!(everywhere.seen().ends_with("and 2 more"));
     }
 
     #[test]

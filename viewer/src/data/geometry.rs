@@ -37,6 +37,17 @@ pub fn cell_at(entry: &Entry, (row, column): (usize, usize)) -> Option<usize> {
     if let Slot::Cell(index) = entry.matrix.at(row, column) { Some(*index) } else { None }
 }
 
+/// A place as the page names it in its markup.
+pub fn place_name((row, column): (usize, usize)) -> String {
+    format!("{row}-{column}")
+}
+
+/// The place of that name.
+pub fn place_from_name(name: &str) -> Option<(usize, usize)> {
+    let (row, column) = name.split_once('-')?;
+    Some((row.parse().ok()?, column.parse().ok()?))
+}
+
 /// A shown number and its mark apart, so that the digits of a column stay below each other.
 pub fn split_mark(shown: &str) -> (&str, &str) {
     match shown.char_indices().next_back() {
@@ -125,6 +136,12 @@ mod tests {
         for whole in ["150.1", "✗", "—", "∅", ""] {
             assert_eq!(split_mark(whole), (whole, ""));
         }
+    }
+
+    #[test]
+    fn places_are_found_by_their_names() {
+        assert_eq!(place_from_name(&place_name((3, 12))), Some((3, 12)));
+        assert_eq!(place_from_name("3"), None);
     }
 
     #[test]

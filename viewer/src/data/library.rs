@@ -34,6 +34,8 @@ pub struct Entry {
     pub name: String,
     /// Where on the host it came from, if it did.
     pub address: Option<String>,
+    /// The file as it was given, for what is shown as it stands there.
+    pub bytes: Vec<u8>,
     /// The report.
     pub report: Report,
     /// Its cells and itself, judged.
@@ -42,6 +44,13 @@ pub struct Entry {
     pub matrix: Matrix,
     /// Its line in the list.
     pub summary: Summary,
+}
+
+/// The same file.
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        self.id == other.id
+    }
 }
 
 impl Entry {
@@ -113,7 +122,7 @@ impl Library {
         let summary = Summary::new(&report, &review);
         let matrix = Matrix::new(&report);
         let address = address.map(str::to_owned);
-        self.entries.push(Arc::new(Entry { id, name: name.to_owned(), address, report, review, matrix, summary }));
+        self.entries.push(Arc::new(Entry { id, name: name.to_owned(), address, bytes: bytes.to_vec(), report, review, matrix, summary }));
         Added::New(id)
     }
 
@@ -168,13 +177,11 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    const SAMPLE: &[u8] = include_bytes!("../../sample.json");
-
     #[test]
     fn the_same_file_given_twice_is_one_entry() {
         let mut library = Library::default();
-        let first = library.add("a.json", None, SAMPLE);
-        let again = library.add("b.json", None, SAMPLE);
+        let first = library.add("a.json", None, crate::data::sample());
+        let again = library.add("b.json", None, crate::data::sample());
         assert_eq!(again, Added::Known(first.id().unwrap()));
         assert_eq!(library.entries().len(), 1);
         assert_eq!(library.entries()[0].name, "a.json");
@@ -183,7 +190,7 @@ mod tests {
     #[test]
     fn a_file_that_is_no_report_is_listed_with_the_reason() {
         let mut library = Library::default();
-        assert_eq!(library.add("cut.json", None, &SAMPLE[..500]), Added::Failed);
+        assert_eq!(library.add("cut.json", None, &crate::data::sample()[..500]), Added::Failed);
         assert_eq!(library.add("empty.json", None, b""), Added::Failed);
         assert!(library.entries().is_empty());
         assert_eq!(library.failed()[0].name, "cut.json");
@@ -202,7 +209,7 @@ mod tests {
     #[test]
     fn only_metrics_with_a_value_are_offered() {
         let mut library = Library::default();
-        let id = library.add("a.json", None, SAMPLE).id().unwrap();
+        let id = library.add("a.json", None, crate::data::sample()).id().unwrap();
         let entry = library.get(id).unwrap();
         let ids: Vec<_> = entry.metrics().iter().map(|metric| metric.id).collect();
         assert!(ids.contains(&"aggregate-tps") && ids.contains(&"steps-per-s"));
@@ -215,8 +222,8 @@ mod tests {
     #[test]
     fn the_entry_beside_stops_at_the_ends() {
         let mut library = Library::default();
-        let first = library.add("a.json", None, SAMPLE).id().unwrap();
-        let second = library.add("b.json", None, &[SAMPLE, b"\n"].concat()).id().unwrap();
+        let first = library.add("a.json", None, crate::data::sample()).id().unwrap();
+        let second = library.add("b.json", None, &[crate::data::sample(), b"\n"].concat()).id().unwrap();
         assert_eq!(library.beside(first, 1), Some(second));
         assert_eq!(library.beside(second, 1), Some(second));
         assert_eq!(library.beside(first, -1), Some(first));

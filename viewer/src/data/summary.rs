@@ -130,14 +130,14 @@ mod tests {
 
     #[test]
     fn the_sample_says_what_it_is() {
-        let summary = summary(include_str!("../../sample.json"));
+        let summary = summary(std::str::from_utf8(crate::data::sample()).unwrap());
         assert_eq!((summary.levels.as_str(), summary.contexts.as_str()), ("1", "0–64k"));
         assert_eq!((summary.best.as_str(), summary.verdicts.as_str()), ("151.5", "3 valid"));
     }
 
     #[test]
     fn the_line_under_the_name_has_only_what_the_file_has() {
-        let line = identity_line(&summary(include_str!("../../sample.json")));
+        let line = identity_line(&summary(std::str::from_utf8(crate::data::sample()).unwrap()));
         for part in ["28 Aug 2026 06:45", "10 s a cell", "llm_decode_bench 0.4.29", "decode report", "driver 610.57.04"] {
             assert!(line.iter().any(|found| found == part), "{part} in {line:?}");
         }

@@ -15,8 +15,8 @@ pub struct Hosted {
 }
 
 /// Reads the host's list, `{"reports": [{"name", "size", "url"}]}`; anything else is an empty list.
-pub fn read(bytes: &[u8]) -> Vec<Hosted> {
-    let Ok(answer) = serde_json::from_slice::<Value>(bytes) else { return Vec::new() };
+pub fn read(text: &str) -> Vec<Hosted> {
+    let Ok(answer) = serde_json::from_str::<Value>(text) else { return Vec::new() };
     let reports = answer.get("reports").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     reports
         .iter()
@@ -37,14 +37,14 @@ mod tests {
 
     #[test]
     fn the_hosts_list_is_read() {
-        let list = read(br#"{"reports": [{"name": "a b.json", "size": 12, "url": "api/reports/a%20b.json"}]}"#);
+        let list = read(r#"{"reports": [{"name": "a b.json", "size": 12, "url": "api/reports/a%20b.json"}]}"#);
         assert_eq!(list, [Hosted { name: "a b.json".to_owned(), size: Some(12), address: "api/reports/a%20b.json".to_owned() }]);
     }
 
     #[test]
     fn other_answers_are_an_empty_list() {
         for other in ["<!doctype html>", "{}", "[]", r#"{"reports": 3}"#, r#"{"reports": [{"name": "x", "url": "https://x.example/"}]}"#] {
-            assert_eq!(read(other.as_bytes()), [], "{other}");
+            assert_eq!(read(other), [], "{other}");
         }
     }
 }

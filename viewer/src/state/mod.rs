@@ -66,6 +66,27 @@ pub enum Inspected {
     Burst(usize),
 }
 
+impl Inspected {
+    /// As the page names it in its markup.
+    pub fn name(self) -> String {
+        match self {
+            Inspected::Decode(index) => format!("decode-{index}"),
+            Inspected::Burst(index) => format!("burst-{index}"),
+        }
+    }
+
+    /// The cell of that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        let (layer, index) = name.split_once('-')?;
+        let index = index.parse().ok()?;
+        match layer {
+            "decode" => Some(Inspected::Decode(index)),
+            "burst" => Some(Inspected::Burst(index)),
+            _ => None,
+        }
+    }
+}
+
 /// All that is chosen and loaded.
 #[derive(Clone, Copy, Debug)]
 pub struct State {
@@ -197,8 +218,6 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    const SAMPLE: &[u8] = include_bytes!("../../sample.json");
-
     fn arrived(name: &str, bytes: &[u8]) -> Arrived {
         Arrived { name: name.to_owned(), address: None, bytes: Ok(bytes.to_vec()) }
     }
@@ -206,11 +225,11 @@ mod tests {
     #[test]
     fn one_good_file_is_shown_and_again_when_it_is_given_again() {
         let state = State::new();
-        state.add(vec![arrived("a.json", SAMPLE)]);
+        state.add(vec![arrived("a.json", crate::data::sample())]);
         assert_eq!(state.place.get_untracked(), Place::Run);
         let first = state.selected.get_untracked();
         state.place.set(Place::Library);
-        state.add(vec![arrived("again.json", SAMPLE)]);
+        state.add(vec![arrived("again.json", crate::data::sample())]);
         assert_eq!((state.place.get_untracked(), state.selected.get_untracked()), (Place::Run, first));
         assert_eq!(state.library.with_untracked(|library| library.entries().len()), 1);
     }
@@ -219,7 +238,7 @@ mod tests {
     fn of_several_files_the_list_is_shown_with_those_that_failed() {
         let state = State::new();
         let unread = Arrived { name: "folder".to_owned(), address: None, bytes: Err("a folder".to_owned()) };
-        state.add(vec![arrived("a.json", SAMPLE), arrived("b.json", b"{"), unread]);
+        state.add(vec![arrived("a.json", crate::data::sample()), arrived("b.json", b"{"), unread]);
         assert_eq!(state.place.get_untracked(), Place::Library);
         assert_eq!(state.said.get_untracked(), "1 report opened, 2 not readable");
         let failed = state.library.with_untracked(|library| library.failed().to_vec());
@@ -229,11 +248,19 @@ mod tests {
     #[test]
     fn another_report_closes_what_was_open_in_the_one_before() {
         let state = State::new();
-        state.add(vec![arrived("a.json", SAMPLE)]);
+        state.add(vec![arrived("a.json", crate::data::sample())]);
         state.asked.set(Some((2, 0)));
         state.inspected.set(Some(Inspected::Decode(2)));
-        state.add(vec![arrived("b.json", &[SAMPLE, b"\n"].concat())]);
+        state.add(vec![arrived("b.json", &[crate::data::sample(), b"\n"].concat())]);
         assert_eq!((state.asked.get_untracked(), state.inspected.get_untracked()), (None, None));
+    }
+
+    #[test]
+    fn cells_are_found_by_their_names() {
+        for cell in [Inspected::Decode(0), Inspected::Burst(12)] {
+            assert_eq!(Inspected::from_name(&cell.name()), Some(cell));
+        }
+        assert_eq!(Inspected::from_name("decode-x"), None);
     }
 
     #[test]

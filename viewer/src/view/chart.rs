@@ -1,93 +1,55 @@
-//! The metric over the context, drawn by the shared crate, with hover and keyboard on top.
+//! The metric over the context, drawn by the shared crate, and what stands on top of it.
 
+use super::markup::Markup;
 use super::matrix::cell_id;
-use crate::data::geometry::{cell_at, chart_key, chart_size, mark_of, nearest, place_of, step};
 use crate::data::library::Entry;
-use crate::platform;
-use crate::state::{Inspected, State};
-use leptos::prelude::*;
-use std::sync::Arc;
-use tokscope_shared::chart::{Theme, lines};
+use tokscope_shared::chart::{Chart, Mark, Theme, lines};
 use tokscope_shared::matrix::shown_at;
 use tokscope_shared::metric::Metric;
-use tokscope_shared::plot;
+use tokscope_shared::plot::{Plot, of_matrix};
 use tokscope_shared::report::identity::context_label;
 
-/// The chart. The point that is asked about is the matrix's, and the other way round.
-#[component]
-pub(super) fn Chart(entry: Arc<Entry>, metric: Memo<Option<&'static Metric>>) -> impl IntoView {
-    let state = expect_context::<State>();
-    let of = entry.clone();
-    let size = Memo::new(move |_| chart_size(state.width.get()));
-    let drawn = Memo::new(move |_| {
-        let plot = plot::of_matrix(&of.report, &of.review, &of.matrix, metric.get()?);
-        let theme = if state.dark() { Theme::DARK } else { Theme::LIGHT };
-        let (width, height) = size.get();
-        let chart = lines(&plot.lines, &theme, width, height);
-        Some((plot, chart))
-    });
-    let (rows, columns) = (entry.matrix.contexts.len(), entry.matrix.levels.len());
-    let over_levels = rows == 1 && columns > 1;
-    let hover = move |event: leptos::ev::PointerEvent| {
-        let found = drawn.with_untracked(|drawn| {
-            let ((plot, chart), (x, y)) = (drawn.as_ref()?, platform::place_inside(&event)?);
-            place_of(plot, nearest(&chart.marks, x, y)?)
-        });
-        if found.is_some() && found != state.asked.get_untracked() {
-            state.asked.set(found);
-        }
-    };
-    let of = entry.clone();
-    let open = move || {
-        if let Some(index) = state.asked.get_untracked().and_then(|at| cell_at(&of, at)) {
-            state.inspected.set(Some(Inspected::Decode(index)));
-        }
-    };
-    let click = open.clone();
-    let keys = move |event: leptos::ev::KeyboardEvent| {
-        let key = event.key();
-        if key == "Enter" {
-            open();
-        } else if let Some(to) = step(state.asked.get_untracked().unwrap_or_default(), chart_key(&key, over_levels), rows, columns) {
-            state.asked.set(Some(to));
-        } else {
-            return;
-        }
-        event.prevent_default();
-    };
-    let label = move || {
-        let what = metric.get().map(Metric::head).unwrap_or_default();
-        format!("{what} over {}; arrow keys go from point to point", if over_levels { "the concurrency" } else { "the context" })
-    };
-    let cross = move || {
-        let (at, (_, height)) = (state.asked.get()?, size.get());
-        let mark = drawn.with(|drawn| drawn.as_ref().and_then(|(plot, chart)| mark_of(plot, &chart.marks, at)))?;
-        let metric = metric.get()?;
-        let text = shown_at(metric, entry.matrix.at(at.0, at.1), &entry.report, &entry.review);
-        let place = format!("{} · C={}", context_label(entry.matrix.contexts[at.0]), entry.matrix.levels[at.1]);
-        Some(view! {
-            <i class="cross" style=format!("left:{:.0}px;height:{}px", mark.x, height - 64)></i>
-            <i class="ring" style=format!("left:{:.0}px;top:{:.0}px", mark.x, mark.y)></i>
-            <p class="tip" data-test="chart-tip" data-for=cell_id(at)>{place}" "<b>{text}</b>" "{metric.unit}</p>
-        })
-    };
-    view! {
-        <section class="pane" aria-label="Chart">
-            <div
-                class="chart"
-                data-test="chart"
-                tabindex="0"
-                role="group"
-                aria-label=label
-                style=move || format!("width:{}px;height:{}px", size.get().0, size.get().1)
-                on:pointermove=hover
-                on:click=move |_| click()
-                on:keydown=keys
-            >
-                <div inner_html=move || drawn.with(|drawn| drawn.as_ref().map(|(_, chart)| chart.svg.clone()).unwrap_or_default())></div>
-                {cross}
-            </div>
-            <p class="legend">"Filled points are valid; hollow ones have a verdict. Invalid numbers are not drawn."</p>
-        </section>
-    }
+/// A chart, and which cells its points are.
+#[derive(Clone, Debug)]
+pub(super) struct Drawn {
+    /// The numbers.
+    pub(super) plot: Plot,
+    /// The picture.
+    pub(super) chart: Chart,
+    /// Width and height in pixels.
+    pub(super) size: (u32, u32),
+}
+
+/// Draws a metric.
+pub(super) fn draw(entry: &Entry, metric: &Metric, dark: bool, size: (u32, u32)) -> Drawn {
+    let plot = of_matrix(&entry.report, &entry.review, &entry.matrix, metric);
+    let chart = lines(&plot.lines, if dark { &Theme::DARK } else { &Theme::LIGHT }, size.0, size.1);
+    Drawn { plot, chart, size }
+}
+
+/// The chart in its box, which the keyboard can reach.
+pub(super) fn picture(drawn: &Drawn) -> Markup {
+    let lines = &drawn.plot.lines;
+    let mut out = Markup::default();
+    out.put(
+        r#"<div class="canvas" data-chart tabindex="0" role="group" aria-label="{} over the {}; arrow keys go from point to point" style="width:{}px;height:{}px">"#,
+        &[&lines.y_head, &lines.x_head, &drawn.size.0.to_string(), &drawn.size.1.to_string()],
+    );
+    out.add(&Markup::of_chart(&drawn.chart));
+    out.put("</div>", &[]);
+    out
+}
+
+/// The crosshair, the ring and the words at a point.
+pub(super) fn cross(entry: &Entry, metric: &Metric, at: (usize, usize), mark: Mark, height: u32) -> Markup {
+    let (x, y) = (format!("{:.0}", mark.x), format!("{:.0}", mark.y));
+    let place = format!("{} · C={}", context_label(entry.matrix.contexts[at.0]), entry.matrix.levels[at.1]);
+    let shown = shown_at(metric, entry.matrix.at(at.0, at.1), &entry.report, &entry.review);
+    let mut out = Markup::default();
+    out.put(
+        r#"<i class="cross" style="left:{}px;height:{}px"></i><i class="ring" style="left:{}px;top:{}px"></i>"#,
+        &[&x, &height.saturating_sub(64).to_string(), &x, &y],
+    );
+    out.put(r#"<p class="tip" data-test="chart-tip" data-for="{}">{} <b>{}</b> {}</p>"#, &[&cell_id(at), &place, &shown, metric.unit]);
+    out
 }

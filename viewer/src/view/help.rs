@@ -1,7 +1,6 @@
 //! The list of keys.
 
-use crate::state::State;
-use leptos::prelude::*;
+use super::markup::Markup;
 
 const KEYS: [(&str, &str); 10] = [
     ("arrows", "move in the matrix and along the chart"),
@@ -16,20 +15,13 @@ const KEYS: [(&str, &str); 10] = [
     ("?", "these keys"),
 ];
 
-/// The keys, over the page.
-#[component]
-pub(super) fn Help() -> impl IntoView {
-    let state = expect_context::<State>();
-    view! {
-        <Show when=move || state.help.get()>
-            <div class="veil" on:click=move |_| state.help.set(false)>
-                <section class="help" role="dialog" aria-label="Keys" data-test="help">
-                    <h2>"Keys"</h2>
-                    <dl class="facts">
-                        {KEYS.map(|(key, what)| view! { <dt><kbd>{key}</kbd></dt><dd>{what}</dd> }).collect_view()}
-                    </dl>
-                </section>
-            </div>
-        </Show>
+/// The keys.
+pub(super) fn keys() -> Markup {
+    let mut out = Markup::default();
+    out.put(r#"<section class="help" role="dialog" aria-label="Keys"><h2>Keys</h2><dl class="facts">"#, &[]);
+    for (key, what) in KEYS {
+        out.put("<dt>{}</dt><dd>{}</dd>", &[key, what]);
     }
+    out.put("</dl></section>", &[]);
+    out
 }

@@ -1,125 +1,68 @@
-//! Contexts by concurrency as numbers on a heat scale, and the line that answers what a number is.
+//! Contexts by concurrency as numbers on a heat scale, and the lines that answer what a number is.
 
+use super::markup::Markup;
 use crate::data::cell::{raw, sample};
-use crate::data::export::markdown;
-use crate::data::geometry::{Heat, cell_at, split_mark, step};
+use crate::data::geometry::{Heat, cell_at, place_name, split_mark};
 use crate::data::library::Entry;
-use crate::platform;
-use crate::state::{Inspected, State};
-use leptos::prelude::*;
-use std::sync::Arc;
 use tokscope_shared::matrix::{Slot, shown_at};
 use tokscope_shared::metric::Metric;
 use tokscope_shared::render;
 use tokscope_shared::report::identity::context_label;
 
+/// Row and column.
+type At = (usize, usize);
+
 /// The element of a place in the matrix.
-pub(super) fn cell_id((row, column): (usize, usize)) -> String {
-    format!("cell-{row}-{column}")
+pub(super) fn cell_id(at: At) -> String {
+    format!("cell-{}", place_name(at))
 }
 
-/// The matrix with its metric chooser.
-#[component]
-pub(super) fn Matrix(entry: Arc<Entry>, metric: Memo<Option<&'static Metric>>) -> impl IntoView {
-    let state = expect_context::<State>();
-    let choose = {
-        let entry = entry.clone();
-        move || {
-            let current = metric.get().map(|metric| metric.id);
-            let option = |offered: &'static Metric| view! { <option value=offered.id selected=current == Some(offered.id)>{offered.head()}</option> };
-            entry.metrics().into_iter().map(option).collect_view()
-        }
-    };
-    let copy = {
-        let entry = entry.clone();
-        move |_| {
-            let Some(metric) = metric.get_untracked() else { return };
-            let text = markdown(&entry, metric);
-            platform::spawn(async move {
-                let done = platform::copy(text).await;
-                state.said.set(if done { "table copied" } else { "the browser did not allow copying" }.to_owned());
-            });
-        }
-    };
-    let table = {
-        let entry = entry.clone();
-        move || metric.get().map(|metric| view! { <Grid entry=entry.clone() metric /> })
-    };
-    let legend = {
-        let entry = entry.clone();
-        move || metric.get().map(|metric| render::legend(&render::matrix_table(&entry.report, &entry.review, metric)))
-    };
-    view! {
-        <section class="pane" aria-label="Matrix">
-            <div class="tools">
-                <label for="metric">"metric"</label>
-                <select id="metric" data-test="metric-select" on:change=move |event| state.metric.set(event_target_value(&event))>{choose}</select>
-                <button data-test="copy-markdown" on:click=copy>"Copy as Markdown"</button>
-            </div>
-            {table}
-            <p class="legend" data-test="legend">{legend}</p>
-            <Readout entry metric />
-        </section>
+/// The metric chooser and the copy button.
+pub(super) fn tools(entry: &Entry, chosen: &str) -> Markup {
+    let mut out = Markup::default();
+    out.put(r#"<div class="tools"><label for="metric">metric</label><select id="metric" data-test="metric-select">"#, &[]);
+    for metric in entry.metrics() {
+        let template = if metric.id == chosen { r#"<option value="{}" selected>{}</option>"# } else { r#"<option value="{}">{}</option>"# };
+        out.put(template, &[metric.id, &metric.head()]);
     }
+    out.put(r#"</select><button data-test="copy-markdown" data-do="copy">Copy as Markdown</button></div>"#, &[]);
+    out
 }
 
-#[component]
-fn Grid(entry: Arc<Entry>, metric: &'static Metric) -> impl IntoView {
-    let state = expect_context::<State>();
-    let heat = Heat::new(&entry, metric);
-    let (rows, columns) = (entry.matrix.contexts.len(), entry.matrix.levels.len());
-    let of = entry.clone();
-    let keys = move |event: leptos::ev::KeyboardEvent| {
-        let at = state.asked.get_untracked().unwrap_or_default();
-        let key = event.key();
-        if key == "Enter" || key == " " {
-            open(state, &of, at);
-        } else if let Some(to) = step(at, &key, rows, columns) {
-            platform::focus(&cell_id(to));
-            if state.inspected.get_untracked().is_some() {
-                open(state, &of, to);
-            }
-        } else {
-            return;
+/// The marks in the matrix, in words.
+pub(super) fn legend(entry: &Entry, metric: &Metric) -> Markup {
+    let mut out = Markup::default();
+    out.put("{}", &[&render::legend(&render::matrix_table(&entry.report, &entry.review, metric))]);
+    out
+}
+
+/// The numbers.
+pub(super) fn grid(entry: &Entry, metric: &Metric, asked: Option<At>) -> Markup {
+    let heat = Heat::new(entry, metric);
+    let mut out = Markup::default();
+    out.put(
+        r#"<table class="matrix" role="grid" data-test="matrix" data-metric="{}"><thead><tr><th scope="col" class="corner">context</th>"#,
+        &[metric.id],
+    );
+    for level in &entry.matrix.levels {
+        out.put(r#"<th scope="col"><span>C=</span>{}</th>"#, &[&level.to_string()]);
+    }
+    out.put("</tr></thead><tbody>", &[]);
+    for (row, (context, slots)) in entry.matrix.rows().enumerate() {
+        out.put(r#"<tr><th scope="row">{}</th>"#, &[&context_label(context)]);
+        for (column, slot) in slots.iter().enumerate() {
+            cell(&mut out, entry, metric, heat, slot, (row, column), asked);
         }
-        event.prevent_default();
-    };
-    let body = entry
-        .matrix
-        .rows()
-        .enumerate()
-        .map(|(row, (context, slots))| {
-            let cells = slots
-                .iter()
-                .enumerate()
-                .map(|(column, slot)| view! { <Cell entry=entry.clone() metric heat here=slot.clone() at=(row, column) /> });
-            view! { <tr><th scope="row">{context_label(context)}</th>{cells.collect_view()}</tr> }
-        })
-        .collect_view();
-    let heads = entry.matrix.levels.iter().map(|level| view! { <th scope="col"><span>"C="</span>{*level}</th> }).collect_view();
-    view! {
-        <div class="scroll">
-            <table class="matrix" role="grid" data-test="matrix" data-metric=metric.id on:keydown=keys>
-                <thead><tr><th scope="col" class="corner">"context"</th>{heads}</tr></thead>
-                <tbody>{body}</tbody>
-            </table>
-        </div>
+        out.put("</tr>", &[]);
     }
+    out.put("</tbody></table>", &[]);
+    out
 }
 
-/// Opens the details of what stands at a place.
-fn open(state: State, entry: &Entry, at: (usize, usize)) {
-    if let Some(index) = cell_at(entry, at) {
-        state.inspected.set(Some(Inspected::Decode(index)));
-    }
-}
-
-#[component]
-fn Cell(entry: Arc<Entry>, metric: &'static Metric, heat: Option<Heat>, here: Slot, at: (usize, usize)) -> impl IntoView {
-    let state = expect_context::<State>();
-    let text = shown_at(metric, &here, &entry.report, &entry.review);
-    let (number, mark) = split_mark(&text);
-    let (value, verdict) = match &here {
+fn cell(out: &mut Markup, entry: &Entry, metric: &Metric, heat: Option<Heat>, slot: &Slot, at: At, asked: Option<At>) {
+    let shown = shown_at(metric, slot, &entry.report, &entry.review);
+    let (number, mark) = split_mark(&shown);
+    let (value, verdict) = match slot {
         Slot::Cell(index) => {
             let value = entry.report.cells().nth(*index).and_then(|cell| metric.read(cell).value());
             (value, entry.review.cells.get(*index).map_or("", |judgement| judgement.verdict.name()))
@@ -127,63 +70,114 @@ fn Cell(entry: Arc<Entry>, metric: &'static Metric, heat: Option<Heat>, here: Sl
         Slot::LeftOut(_) => (None, "left-out"),
         Slot::Missing => (None, "missing"),
     };
-    let warmth = value.zip(heat).filter(|_| verdict != "invalid").map(|(value, heat)| format!("--h:{:.3}", heat.of(value)));
-    let asked = move || state.asked.get() == Some(at);
-    let tab = move || if asked() || (state.asked.get().is_none() && at == (0, 0)) { 0 } else { -1 };
-    let of = entry.clone();
-    view! {
-        <td
-            id=cell_id(at)
-            role="gridcell"
-            data-test="cell"
-            data-context=entry.matrix.contexts[at.0]
-            data-concurrency=entry.matrix.levels[at.1]
-            data-verdict=verdict
-            style=warmth
-            class:asked=asked
-            class:warm=value.is_some() && heat.is_some()
-            tabindex=tab
-            on:mouseenter=move |_| state.asked.set(Some(at))
-            on:focus=move |_| state.asked.set(Some(at))
-            on:click=move |_| open(state, &of, at)
-        >
-            <span>{number.to_owned()}</span><i class="mark">{mark.to_owned()}</i>
-        </td>
+    out.put(
+        r#"<td id="{}" role="gridcell" tabindex="{}" class="{}" data-at="{}" data-test="cell" data-context="{}" data-concurrency="{}" data-verdict="{}""#,
+        &[
+            &cell_id(at),
+            if asked.unwrap_or_default() == at { "0" } else { "-1" },
+            if asked == Some(at) { "asked" } else { "" },
+            &place_name(at),
+            &entry.matrix.contexts[at.0].to_string(),
+            &entry.matrix.levels[at.1].to_string(),
+            verdict,
+        ],
+    );
+    if let Some((value, heat)) = value.zip(heat).filter(|_| verdict != "invalid") {
+        out.put(r#" style="--h:{}""#, &[&format!("{:.3}", heat.of(value))]);
     }
+    // Struck only where there is a number to strike.
+    let struck = verdict == "invalid" && value.is_some();
+    let template = if struck { r#"><s>{}</s><i class="mark">{}</i></td>"# } else { r#"><span>{}</span><i class="mark">{}</i></td>"# };
+    out.put(template, &[number, mark]);
 }
 
 /// What the number that is asked about is: raw value, sample, verdict and reasons.
-#[component]
-fn Readout(entry: Arc<Entry>, metric: Memo<Option<&'static Metric>>) -> impl IntoView {
-    let state = expect_context::<State>();
-    let answer = move || {
-        let metric = metric.get()?;
-        let definition = view! { <p class="faint" data-test="definition">{metric.definition}</p> };
-        let Some(at) = state.asked.get() else {
-            let how = view! { <p>"Point at a number, or go to it with the arrow keys. Enter opens the cell."</p> };
-            return Some((how, definition).into_any());
-        };
-        let place = format!("{} · C={}", context_label(*entry.matrix.contexts.get(at.0)?), entry.matrix.levels.get(at.1)?);
-        let slot = entry.matrix.at(at.0, at.1);
-        let (Some(index), text) = (cell_at(&entry, at), shown_at(metric, slot, &entry.report, &entry.review)) else {
-            let why = if let Slot::LeftOut(text) = slot { format!("left out: {text}") } else { "not in the report".to_owned() };
-            return Some(view! { <p><b>{place}</b>" "{why}</p> }.into_any());
-        };
-        let cell = entry.report.cells().nth(index)?;
-        let judgement = entry.review.cells.get(index)?;
-        let reasons = judgement.reasons.iter().map(|reason| view! { <li><code>{reason.code.clone()}</code>" "{reason.text.clone()}</li> });
-        Some(
-            view! {
-                <p>
-                    <b>{place}</b>" "{metric.label}" "<b class="big">{text}</b>" "{metric.unit}
-                    <span class="verdict" data-verdict=judgement.verdict.name()>{judgement.verdict.name()}</span>
-                </p>
-                <p class="faint"><span data-test="raw">{raw(metric, cell)}</span>" · "{sample(cell)}" · "<code>{metric.source}</code></p>
-                {definition}
-                <ul>{reasons.collect_view()}</ul>
-            }
-            .into_any(),
-        )
+pub(super) fn answer(entry: &Entry, metric: &Metric, asked: Option<At>) -> Markup {
+    let mut out = Markup::default();
+    let Some(at) = asked else {
+        out.put("<p>Point at a number, or go to it with the arrow keys. Enter opens the cell.</p>", &[]);
+        define(&mut out, metric);
+        return out;
     };
-    view! { <div class="readout" data-test="readout">{answer}</div> }
+    let (Some(context), Some(level)) = (entry.matrix.contexts.get(at.0), entry.matrix.levels.get(at.1)) else { return out };
+    let place = format!("{} · C={level}", context_label(*context));
+    let slot = entry.matrix.at(at.0, at.1);
+    let found = cell_at(entry, at).and_then(|index| Some((entry.report.cells().nth(index)?, entry.review.cells.get(index)?)));
+    let Some((cell, judgement)) = found else {
+        let why = if let Slot::LeftOut(why) = slot { format!("left out: {why}") } else { "not in the report".to_owned() };
+        out.put("<p><b>{}</b> {}</p>", &[&place, &why]);
+        return out;
+    };
+    let (shown, verdict) = (shown_at(metric, slot, &entry.report, &entry.review), judgement.verdict.name());
+    out.put(
+        r#"<p><b>{}</b> {} <b class="big">{}</b> {}<span class="verdict" data-verdict="{}">{}</span></p>"#,
+        &[&place, metric.label, &shown, metric.unit, verdict, verdict],
+    );
+    out.put(
+        r#"<p class="faint"><span data-test="raw">{}</span> · {} · <code>{}</code></p>"#,
+        &[&raw(metric, cell), &sample(cell), metric.source],
+    );
+    define(&mut out, metric);
+    for reason in &judgement.reasons {
+        out.put("<p><code>{}</code> {}</p>", &[&reason.code, &reason.text]);
+    }
+    out
+}
+
+fn define(out: &mut Markup, metric: &Metric) {
+    out.put(r#"<p class="faint" data-test="definition">{}</p>"#, &[metric.definition]);
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::data::library::Library;
+    use std::sync::Arc;
+    use tokscope_shared::metric;
+
+    fn entry(cells: &str) -> Arc<Entry> {
+        let mut library = Library::default();
+        let text = format!(r#"{{"metadata": {{"model": "m"}}, "results": [{cells}]}}"#);
+        let id = library.add("a", None, text.as_bytes()).id().unwrap();
+        library.get(id).unwrap()
+    }
+
+    fn rate() -> &'static Metric {
+        metric::by_id("aggregate-tps").unwrap()
+    }
+
+    const CELLS: &str = r#"{"context_tokens": 0, "concurrency": 1, "aggregate_tps": 10.0, "aggregate_source": "openai_continuous_usage"},
+        {"context_tokens": 0, "concurrency": 4, "aggregate_tps": 30.0, "aggregate_source": "openai_continuous_usage", "underfilled": true},
+        {"context_tokens": 1024, "concurrency": 1, "aggregate_tps": 20.0, "num_errors": 1}"#;
+
+    #[test]
+    fn a_number_that_is_not_valid_never_stands_bare() {
+        let html = grid(&entry(CELLS), rate(), None).into_html();
+        assert!(
+            html.contains(r#"data-concurrency="1" data-verdict="valid" style="--h:0.000"><span>10.0</span><i class="mark"></i>"#),
+            "{html}"
+        );
+        assert!(html.contains(r#"data-verdict="limited" style="--h:1.000"><span>30.0</span><i class="mark">*</i>"#));
+        assert!(html.contains(r#"data-verdict="invalid"><s>20.0</s><i class="mark">✗</i>"#));
+        assert!(html.contains(r#"data-verdict="missing"><span>—</span>"#));
+        assert_eq!(legend(&entry(CELLS), rate()).into_html(), "* limited · ✗ invalid · — no value");
+    }
+
+    #[test]
+    fn one_cell_is_reachable_by_tab_and_the_asked_one_is_marked() {
+        let html = grid(&entry(CELLS), rate(), Some((1, 0))).into_html();
+        assert_eq!(html.matches(r#"tabindex="0""#).count(), 1);
+        assert!(html.contains(r#"id="cell-1-0" role="gridcell" tabindex="0" class="asked""#), "{html}");
+    }
+
+    #[test]
+    fn the_answer_has_raw_value_sample_definition_verdict_and_reasons() {
+        let entry = entry(CELLS);
+        let html = answer(&entry, rate(), Some((0, 1))).into_html();
+        for part in ["<b>0 · C=4</b>", "30.0*", "30 tok/s", "limited", "underfilled", rate().definition] {
+            assert!(html.contains(part), "{part} in {html}");
+        }
+        assert!(answer(&entry, rate(), Some((1, 1))).into_html().contains("not in the report"));
+    }
 }

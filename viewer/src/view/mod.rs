@@ -1,49 +1,163 @@
-//! The page's components. They draw what `data` and the shared crate say, and pass on what the reader does;
-//! they compute nothing.
+//! The page as it is drawn: what `data` and the shared crate say, and nothing computed here. It is made of boxes
+//! (`part`) of markup (`markup`) that are drawn anew when what they read changes; what the reader does in them
+//! is heard in one place (`act`).
 
 // The component macro makes its own items public.
 #![allow(unreachable_pub)]
 
-mod bar;
+mod act;
 mod chart;
 mod detail;
-mod first;
 mod help;
-mod library;
+mod home;
+mod markup;
 mod matrix;
+mod part;
 mod run;
 mod sections;
-mod table;
 
+use crate::data::geometry::{chart_size, mark_of};
+use crate::data::library::Entry;
 use crate::platform;
 use crate::state::fragment::Fragment;
-use crate::state::{Place, State, Theme, host};
-use leptos::ev;
+use crate::state::{Arrived, Place, State, Theme, host};
 use leptos::prelude::*;
+use markup::Markup;
+use part::{group, part, part_if};
+use std::sync::Arc;
+use tokscope_shared::metric::Metric;
+
+/// What is shown of the report that is chosen.
+#[derive(Clone, Copy, Debug)]
+struct Shown {
+    /// The report.
+    entry: Memo<Option<Arc<Entry>>>,
+    /// Its metric; none where it has no numbers for a matrix.
+    metric: Memo<Option<&'static Metric>>,
+    /// The chart of it.
+    drawn: Memo<Option<chart::Drawn>>,
+}
+
+impl Shown {
+    fn new(state: State) -> Self {
+        let entry = Memo::new(move |_| state.run());
+        let metric = Memo::new(move |_| entry.get()?.metric_or_first(&state.metric.get()));
+        let size = Memo::new(move |_| chart_size(state.width.get()));
+        // Whatever it is drawn from has changed when it is drawn anew.
+        let drawn =
+            Memo::new_with_compare(move |_| Some(chart::draw(&*entry.get()?, metric.get()?, state.dark(), size.get())), |_, _| true);
+        Shown { entry, metric, drawn }
+    }
+
+    /// Markup of the report.
+    fn of_entry(self, draw: impl Fn(&Entry) -> Markup) -> Markup {
+        self.entry.get().map(|entry| draw(&entry)).unwrap_or_default()
+    }
+
+    /// Markup of the report's metric.
+    fn of_metric(self, draw: impl Fn(&Entry, &'static Metric) -> Markup) -> Markup {
+        self.entry.get().zip(self.metric.get()).map(|(entry, metric)| draw(&entry, metric)).unwrap_or_default()
+    }
+}
 
 /// The whole page.
 #[component]
 pub fn App() -> impl IntoView {
     let state = State::new();
-    provide_context(state);
+    let shown = Shown::new(state);
     colours(state);
     address(state);
-    keys(state);
     drops(state);
-    let body = move || match (state.place.get(), state.run()) {
-        (Place::Run, Some(entry)) => view! { <run::Run entry /> }.into_any(),
-        _ if state.library.with(|library| library.entries().is_empty()) => view! { <first::First /> }.into_any(),
-        _ => view! { <library::Library /> }.into_any(),
+    act::listen(state, shown);
+    Effect::new(move |_| platform::set_value("metric", shown.metric.get().map_or("", |metric| metric.id)));
+    Effect::new(move |before: Option<Option<(usize, usize)>>| {
+        let now = state.asked.get();
+        platform::mark(before.flatten().map(matrix::cell_id).as_deref(), now.map(matrix::cell_id).as_deref());
+        now
+    });
+    let on_run = move || state.place.get() == Place::Run && shown.entry.get().is_some();
+    let home = move || {
+        let (selected, hosted) = (state.selected.get(), state.hosted.get());
+        state.library.with(|library| home::home(library, selected, &hosted))
     };
+    let panel =
+        move || state.inspected.get().zip(shown.entry.get()).and_then(|(open, entry)| detail::panel(&entry, open)).unwrap_or_default();
     view! {
-        <bar::Bar />
-        <main>{body}</main>
-        <detail::Detail />
-        <help::Help />
-        <Show when=move || state.dragging.get()>
-            <div class="drop-overlay" data-test="drop-overlay"><p>"Drop to open"</p></div>
-        </Show>
+        <header class="bar">
+            <span class="name">"tokscope"</span>
+            {part("nav", "nav", move || places(state))}
+            {part("said", "said", move || if state.busy.get() > 0 { plain("reading …") } else { plain(&state.said.get()) })}
+            {part("buttons", "buttons", buttons)}
+        </header>
+        <main>
+            {part_if(move || !on_run(), "home", "home", home)}
+            {group("run", on_run, run(state, shown))}
+        </main>
+        {part_if(move || state.inspected.get().is_some(), "detail", "detail", panel)}
+        {part_if(move || state.help.get(), "veil", "help", help::keys)}
+        {part_if(move || state.dragging.get(), "drop-overlay", "drop-overlay", || plain("Drop to open"))}
     }
+}
+
+fn run(state: State, shown: Shown) -> Vec<AnyView> {
+    let has_matrix = move || shown.metric.get().is_some();
+    let cross = move || {
+        let found = state.asked.get().zip(shown.entry.get()).and_then(|(at, entry)| {
+            let mark = |drawn: &chart::Drawn| Some((mark_of(&drawn.plot, &drawn.chart.marks, at)?, drawn.size.1));
+            let (mark, height) = shown.drawn.with(|drawn| drawn.as_ref().and_then(mark))?;
+            Some(chart::cross(&entry, shown.metric.get()?, at, mark, height))
+        });
+        found.unwrap_or_default()
+    };
+    let left = vec![
+        part("", "tools", move || shown.of_entry(|entry| matrix::tools(entry, &state.metric.get_untracked()))),
+        part("scroll", "", move || shown.of_metric(|entry, metric| matrix::grid(entry, metric, state.asked.get_untracked()))),
+        part("legend", "legend", move || shown.of_metric(matrix::legend)),
+        part("readout", "readout", move || shown.of_metric(|entry, metric| matrix::answer(entry, metric, state.asked.get()))),
+    ];
+    let right = vec![
+        part("chart", "chart", move || shown.drawn.with(|drawn| drawn.as_ref().map(chart::picture).unwrap_or_default())),
+        part("cross-box", "", cross),
+        part("legend", "", || plain("Filled points are valid; hollow ones have a verdict. Invalid numbers are not drawn.")),
+    ];
+    vec![
+        part("head", "head", move || shown.of_entry(run::head)),
+        group("panes", has_matrix, vec![group("pane", || true, left), group("pane right", || true, right)]),
+        part("sections", "sections", move || shown.of_entry(sections::sections)),
+    ]
+}
+
+fn plain(text: &str) -> Markup {
+    let mut out = Markup::default();
+    out.put("<p>{}</p>", &[text]);
+    out
+}
+
+fn places(state: State) -> Markup {
+    let here = |place: Place| if state.place.get() == place { "page" } else { "false" };
+    let count = state.library.with(|library| library.entries().len());
+    let count = if count > 0 { count.to_string() } else { String::new() };
+    let mut out = Markup::default();
+    out.put(
+        r#"<button data-test="to-library" data-do="library" aria-current="{}">Library<span class="count">{}</span></button>"#,
+        &[here(Place::Library), &count],
+    );
+    let run = if state.run().is_some() {
+        r#"<button data-test="to-run" data-do="run" aria-current="{}">Run</button>"#
+    } else {
+        r#"<button data-test="to-run" aria-current="{}" disabled>Run</button>"#
+    };
+    out.put(run, &[here(Place::Run)]);
+    out
+}
+
+fn buttons() -> Markup {
+    let mut out = Markup::default();
+    out.put(
+        r#"<span class="anywhere">drop files anywhere</span><input id="pick" data-test="pick" type="file" multiple hidden><button data-test="open" data-do="pick" title="Open report files (o)">Open…</button><button class="icon" data-test="help-button" data-do="help" title="Keys (?)" aria-label="Keys">?</button><button class="icon" data-test="theme" data-do="theme" title="Colours of the system, light or dark (t)" aria-label="Colours"></button>"#,
+        &[],
+    );
+    out
 }
 
 /// Opens files of the reader's disk.
@@ -64,13 +178,13 @@ fn open_files(state: State, files: Vec<web_sys::File>) {
 
 /// Opens reports of the host; those that are open already are not fetched again.
 fn open_addresses(state: State, addresses: Vec<String>) {
+    let known = |address: &String| state.library.with_untracked(|library| library.from_address(address));
     if let [address] = addresses.as_slice()
-        && let Some(id) = state.library.with_untracked(|library| library.from_address(address))
+        && let Some(id) = known(address)
     {
         return state.show(id);
     }
-    let wanted: Vec<String> =
-        addresses.into_iter().filter(|address| state.library.with_untracked(|library| library.from_address(address).is_none())).collect();
+    let wanted: Vec<String> = addresses.into_iter().filter(|address| known(address).is_none()).collect();
     if wanted.is_empty() {
         return;
     }
@@ -87,13 +201,13 @@ fn open_addresses(state: State, addresses: Vec<String>) {
 
 /// Opens the report that is part of the page.
 fn open_sample(state: State) {
-    let bytes = include_bytes!("../../sample.json").to_vec();
-    state.add(vec![crate::state::Arrived { name: "sample.json".to_owned(), address: None, bytes: Ok(bytes) }]);
+    let bytes = platform::text_of("sample").map(String::into_bytes).ok_or_else(|| "this page was made without it".to_owned());
+    state.add(vec![Arrived { name: "sample.json".to_owned(), address: None, bytes }]);
 }
 
 fn colours(state: State) {
     state.width.set(platform::width());
-    let _ = window_event_listener(ev::resize, move |_| state.width.set(platform::width()));
+    platform::listen("resize", move |_| state.width.set(platform::width()));
     platform::watch_dark(move |dark| state.system_dark.set(dark));
     if let Some(name) = platform::stored_theme() {
         state.theme.set(Theme::from_name(&name));
@@ -111,87 +225,48 @@ fn address(state: State) {
         open_addresses(state, fragment.open);
     };
     follow();
-    let _ = window_event_listener(ev::hashchange, move |_| follow());
+    platform::listen("hashchange", move |_| follow());
     Effect::new(move |before: Option<()>| {
         let open: Vec<String> = state.run().and_then(|entry| entry.address.clone()).into_iter().collect();
         let metric = state.metric.get();
         let metric = (metric != "aggregate-tps").then_some(metric);
-        // The first run would wipe the address before its report has come.
-        if before.is_some() && state.busy.get_untracked() == 0 {
+        // What the address asks for may still be on its way.
+        if state.busy.get() == 0 && before.is_some() {
             platform::set_fragment(&Fragment { open, metric }.write());
         }
     });
     if let Some(list) = platform::host_list() {
         platform::spawn(async move {
             if let Ok(bytes) = platform::fetch(&list).await {
-                state.hosted.set(host::read(&bytes));
+                state.hosted.set(host::read(&String::from_utf8_lossy(&bytes)));
             }
         });
     }
 }
 
-fn set_theme(state: State) {
-    state.theme.update(|theme| *theme = theme.next());
-    platform::store_theme(state.theme.get_untracked().name());
-}
-
-fn keys(state: State) {
-    let _ = window_event_listener(ev::keydown, move |event| {
-        let key = event.key();
-        if key == "Escape" {
-            state.help.set(false);
-            if let Some(open) = state.inspected.get_untracked() {
-                state.inspected.set(None);
-                detail::focus_back(state, open);
-            }
-            return;
-        }
-        if event.ctrl_key() || event.meta_key() || event.alt_key() || platform::typing(&event) {
-            return;
-        }
-        match key.as_str() {
-            "t" => set_theme(state),
-            "?" => state.help.update(|open| *open = !*open),
-            "o" => platform::click("pick"),
-            "l" => state.place.set(Place::Library),
-            "r" if state.selected.get_untracked().is_some() => state.place.set(Place::Run),
-            "m" => platform::focus("metric"),
-            "[" | "]" => {
-                let step = if key == "]" { 1 } else { -1 };
-                let beside = state.selected.get_untracked().and_then(|id| state.library.with_untracked(|library| library.beside(id, step)));
-                if let Some(id) = beside {
-                    state.show(id);
-                }
-            }
-            _ => return,
-        }
-        event.prevent_default();
-    });
-}
-
 /// The whole window is a drop target. Enter and leave fire for every element on the way: they are counted.
 fn drops(state: State) {
     let depth = StoredValue::new(0_i32);
-    let _ = window_event_listener(ev::dragenter, move |event| {
-        if platform::holds_files(&event) {
+    platform::listen("dragenter", move |event| {
+        if platform::holds_files(event) {
             event.prevent_default();
             depth.update_value(|n| *n += 1);
             state.dragging.set(true);
         }
     });
-    let _ = window_event_listener(ev::dragover, move |event| {
-        if platform::holds_files(&event) {
+    platform::listen("dragover", move |event| {
+        if platform::holds_files(event) {
             event.prevent_default();
         }
     });
-    let _ = window_event_listener(ev::dragleave, move |_| {
+    platform::listen("dragleave", move |_| {
         depth.update_value(|n| *n = (*n - 1).max(0));
         state.dragging.set(depth.get_value() > 0);
     });
-    let _ = window_event_listener(ev::drop, move |event| {
+    platform::listen("drop", move |event| {
         event.prevent_default();
         depth.set_value(0);
         state.dragging.set(false);
-        open_files(state, platform::dropped(&event));
+        open_files(state, platform::dropped(event));
     });
 }
