@@ -25,9 +25,10 @@ impl Heat {
         Some(Heat { low: values().fold(f64::INFINITY, f64::min), high: values().fold(f64::NEG_INFINITY, f64::max) })
     }
 
-    /// 0 for the lowest value to 1 for the highest; 0 where all are alike.
+    /// 0 for the lowest value, up to 1 for the highest; 0 where all are alike. Values within a few per cent of
+    /// each other must not look far apart: the whole scale is a quarter of the highest value at the least.
     pub fn of(self, value: f64) -> f64 {
-        let span = self.high - self.low;
+        let span = (self.high - self.low).max(0.25 * self.high.abs());
         if span > 0.0 { ((value - self.low) / span).clamp(0.0, 1.0) } else { 0.0 }
     }
 }
