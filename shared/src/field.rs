@@ -207,13 +207,44 @@ pub enum Leaf<'a> {
     Flag(&'a mut bool),
 }
 
-/// What a reader couldn't place, by path.
+/// What couldn't be read as the schema says, by path.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Findings {
     /// Keys that the schema doesn't know.
     pub unknown: Vec<String>,
     /// Keys whose value is of another kind than the schema says.
     pub odd: Vec<String>,
+    /// Numbers that the file wrote as NaN or Infinity; they are null now.
+    pub non_finite: usize,
+}
+
+/// Where a reader is, and what it found on the way.
+#[derive(Debug, Default)]
+pub struct Reader {
+    path: String,
+    /// What it found.
+    pub findings: Findings,
+}
+
+impl Reader {
+    /// Goes down to a key; gives the place to come back to.
+    fn enter(&mut self, key: &str) -> usize {
+        let back = self.path.len();
+        self.path = join(&self.path, key);
+        back
+    }
+
+    fn leave(&mut self, back: usize) {
+        self.path.truncate(back);
+    }
+
+    fn unknown(&mut self, key: &str) {
+        self.findings.unknown.push(join(&self.path, key));
+    }
+
+    fn odd(&mut self) {
+        self.findings.odd.push(self.path.clone());
+    }
 }
 
 /// A kind of value that a report can hold.
@@ -222,11 +253,9 @@ pub trait Json: Sized {
     ///
     /// # Errors
     /// The value itself, unchanged.
-    fn read(value: Value) -> Result<Self, Value>;
+    fn read(value: Value, reader: &mut Reader) -> Result<Self, Value>;
     /// The value as JSON.
     fn write(&self) -> Value;
-    /// What couldn't be placed inside of it.
-    fn inspect(&self, _path: &str, _findings: &mut Findings) {}
     /// Hands every typed scalar to `edit`, with its path.
     fn each_leaf(&mut self, path: &str, edit: &mut dyn FnMut(&str, Leaf<'_>));
     /// The JSON Schema of the kind; named sections go to `defs`.
@@ -235,17 +264,24 @@ pub trait Json: Sized {
 
 impl<T: Json> Field<T> {
     /// A key's value as a field.
-    pub fn read(value: Value) -> Self {
+    pub fn read(value: Value, reader: &mut Reader) -> Self {
         if value.is_null() {
             return Field::Null;
         }
-        T::read(value).map_or_else(Field::Odd, Field::Is)
+        match T::read(value, reader) {
+            Ok(value) => Field::Is(value),
+            Err(value) => {
+                reader.odd();
+                Field::Odd(value)
+            }
+        }
     }
 
-    /// Takes a key's value.
+    /// Takes a key's value. The field was absent before: nothing is lost by not dropping it, and the page is
+    /// spared the code for that in each of a hundred kinds.
     #[inline(never)]
-    pub fn fill(&mut self, value: Value) {
-        *self = Field::read(value);
+    pub fn fill(&mut self, value: Value, reader: &mut Reader) {
+        std::mem::forget(std::mem::replace(self, Field::read(value, reader)));
     }
 
     /// The field as JSON; `None` where the key is absent.
@@ -258,16 +294,6 @@ impl<T: Json> Field<T> {
         }
     }
 
-    /// What couldn't be placed inside of it.
-    #[inline(never)]
-    pub fn inspect(&self, path: &str, findings: &mut Findings) {
-        match self {
-            Field::Is(value) => value.inspect(path, findings),
-            Field::Odd(_) => findings.odd.push(path.to_owned()),
-            Field::Absent | Field::Null => {}
-        }
-    }
-
     /// Hands every typed scalar inside to `edit`.
     pub fn each_leaf(&mut self, path: &str, edit: &mut dyn FnMut(&str, Leaf<'_>)) {
         if let Field::Is(value) = self {
@@ -277,7 +303,7 @@ impl<T: Json> Field<T> {
 }
 
 impl Json for Num {
-    fn read(value: Value) -> Result<Self, Value> {
+    fn read(value: Value, _: &mut Reader) -> Result<Self, Value> {
         if let Value::Number(n) = value { Ok(Num(n)) } else { Err(value) }
     }
     fn write(&self) -> Value {
@@ -292,7 +318,7 @@ impl Json for Num {
 }
 
 impl Json for Int {
-    fn read(value: Value) -> Result<Self, Value> {
+    fn read(value: Value, _: &mut Reader) -> Result<Self, Value> {
         match value {
             Value::Number(n) if n.as_f64().is_some_and(|f| f.fract() == 0.0) => Ok(Int(n)),
             other => Err(other),
@@ -310,7 +336,7 @@ impl Json for Int {
 }
 
 impl Json for String {
-    fn read(value: Value) -> Result<Self, Value> {
+    fn read(value: Value, _: &mut Reader) -> Result<Self, Value> {
         if let Value::String(text) = value { Ok(text) } else { Err(value) }
     }
     fn write(&self) -> Value {
@@ -325,7 +351,7 @@ impl Json for String {
 }
 
 impl Json for bool {
-    fn read(value: Value) -> Result<Self, Value> {
+    fn read(value: Value, _: &mut Reader) -> Result<Self, Value> {
         if let Value::Bool(flag) = value { Ok(flag) } else { Err(value) }
     }
     fn write(&self) -> Value {
@@ -341,7 +367,7 @@ impl Json for bool {
 
 /// Free-form JSON: kept, shown, not interpreted.
 impl Json for Value {
-    fn read(value: Value) -> Result<Self, Value> {
+    fn read(value: Value, _: &mut Reader) -> Result<Self, Value> {
         Ok(value)
     }
     fn write(&self) -> Value {
@@ -371,16 +397,18 @@ impl Json for Value {
 }
 
 impl<T: Json> Json for List<T> {
-    fn read(value: Value) -> Result<Self, Value> {
-        if let Value::Array(items) = value { Ok(List(items.into_iter().map(Field::read).collect())) } else { Err(value) }
+    fn read(value: Value, reader: &mut Reader) -> Result<Self, Value> {
+        let Value::Array(items) = value else { return Err(value) };
+        let mut list = Vec::with_capacity(items.len());
+        for (i, item) in items.into_iter().enumerate() {
+            let back = reader.enter(&i.to_string());
+            list.push(Field::read(item, reader));
+            reader.leave(back);
+        }
+        Ok(List(list))
     }
     fn write(&self) -> Value {
         Value::Array(self.0.iter().map(|item| item.write().unwrap_or(Value::Null)).collect())
-    }
-    fn inspect(&self, path: &str, findings: &mut Findings) {
-        for (i, item) in self.0.iter().enumerate() {
-            item.inspect(&format!("{path}/{i}"), findings);
-        }
     }
     fn each_leaf(&mut self, path: &str, edit: &mut dyn FnMut(&str, Leaf<'_>)) {
         for (i, item) in self.0.iter_mut().enumerate() {
@@ -395,20 +423,18 @@ impl<T: Json> Json for List<T> {
 }
 
 impl<T: Json> Json for Table<T> {
-    fn read(value: Value) -> Result<Self, Value> {
-        if let Value::Object(map) = value {
-            Ok(Table(map.into_iter().map(|(key, item)| (key, Field::read(item))).collect()))
-        } else {
-            Err(value)
+    fn read(value: Value, reader: &mut Reader) -> Result<Self, Value> {
+        let Value::Object(map) = value else { return Err(value) };
+        let mut table = Vec::with_capacity(map.len());
+        for (key, item) in map {
+            let back = reader.enter(&key);
+            table.push((key, Field::read(item, reader)));
+            reader.leave(back);
         }
+        Ok(Table(table))
     }
     fn write(&self) -> Value {
         Value::Object(self.0.iter().filter_map(|(key, item)| Some((key.clone(), item.write()?))).collect())
-    }
-    fn inspect(&self, path: &str, findings: &mut Findings) {
-        for (key, item) in &self.0 {
-            item.inspect(&join(path, key), findings);
-        }
     }
     fn each_leaf(&mut self, path: &str, edit: &mut dyn FnMut(&str, Leaf<'_>)) {
         for (key, item) in &mut self.0 {
@@ -469,10 +495,10 @@ macro_rules! section {
 
         impl $crate::field::Json for $name {
             #[inline(never)]
-            fn read(value: serde_json::Value) -> Result<Self, serde_json::Value> {
+            fn read(value: serde_json::Value, reader: &mut $crate::field::Reader) -> Result<Self, serde_json::Value> {
                 let mut section = Self::default();
-                let extra = $crate::field::read_section(KEYS, value, &mut |at, value| match at {
-                    $( at if at == Key::$field as usize => section.$field.fill(value), )*
+                let extra = $crate::field::read_section(KEYS, value, reader, &mut |at, value, reader| match at {
+                    $( at if at == Key::$field as usize => section.$field.fill(value, reader), )*
                     _ => {}
                 })?;
                 section.extra = extra;
@@ -483,12 +509,6 @@ macro_rules! section {
                     $( at if at == Key::$field as usize => self.$field.write(), )*
                     _ => None,
                 })
-            }
-            fn inspect(&self, path: &str, findings: &mut $crate::field::Findings) {
-                $crate::field::inspect_section(KEYS, &self.extra, path, findings, &|at, path, findings| match at {
-                    $( at if at == Key::$field as usize => self.$field.inspect(path, findings), )*
-                    _ => {}
-                });
             }
             fn each_leaf(&mut self, path: &str, edit: &mut dyn FnMut(&str, $crate::field::Leaf<'_>)) {
                 $( self.$field.each_leaf(&$crate::field::join(path, stringify!($field)), edit); )*
@@ -517,13 +537,23 @@ pub(crate) use section;
 
 /// Fills a section's fields; gives back what belongs to none, or the value where it is no object.
 #[doc(hidden)]
-pub fn read_section(keys: &[&str], value: Value, fill: &mut dyn FnMut(usize, Value)) -> Result<Map<String, Value>, Value> {
+pub fn read_section(
+    keys: &[&str],
+    value: Value,
+    reader: &mut Reader,
+    fill: &mut dyn FnMut(usize, Value, &mut Reader),
+) -> Result<Map<String, Value>, Value> {
     let Value::Object(map) = value else { return Err(value) };
     let mut extra = Map::new();
     for (key, item) in map {
         match keys.iter().position(|known| *known == key) {
-            Some(at) => fill(at, item),
+            Some(at) => {
+                let back = reader.enter(&key);
+                fill(at, item, reader);
+                reader.leave(back);
+            }
             None => {
+                reader.unknown(&key);
                 extra.insert(key, item);
             }
         }
@@ -537,21 +567,6 @@ pub fn write_section(keys: &[&str], extra: &Map<String, Value>, written: &dyn Fn
     let known = keys.iter().enumerate().filter_map(|(at, key)| Some(((*key).to_owned(), written(at)?)));
     let more = extra.iter().map(|(key, item)| (key.clone(), item.clone()));
     Value::Object(known.chain(more).collect())
-}
-
-/// What couldn't be placed inside of a section.
-#[doc(hidden)]
-pub fn inspect_section(
-    keys: &[&str],
-    extra: &Map<String, Value>,
-    path: &str,
-    findings: &mut Findings,
-    look: &dyn Fn(usize, &str, &mut Findings),
-) {
-    for (at, key) in keys.iter().enumerate() {
-        look(at, &join(path, key), findings);
-    }
-    findings.unknown.extend(extra.keys().map(|key| join(path, key)));
 }
 
 /// One key of a section, for the schema.

@@ -1,7 +1,7 @@
 //! What a file is: a report of any version, a report of another tool, a checkpoint, or nothing of the kind.
 //! Bytes in, a report or a reason out; it never looks at a file's name.
 
-use crate::field::Json;
+use crate::field::{Findings, Json, Reader};
 use crate::report::{Report, SCHEMA};
 use serde_json::{Map, Value};
 
@@ -10,8 +10,8 @@ use serde_json::{Map, Value};
 pub struct Opened {
     /// The report.
     pub report: Report,
-    /// Numbers that the file wrote as NaN or Infinity; they are null now.
-    pub non_finite: usize,
+    /// What couldn't be read as the schema says.
+    pub findings: Findings,
 }
 
 /// Why a file isn't opened as a report. Each says what it is and what to do.
@@ -87,8 +87,9 @@ pub fn open(bytes: &[u8]) -> Result<Opened, OpenError> {
     if let Some(error) = recognise(&value) {
         return Err(error);
     }
-    match Report::read(Value::Object(value)) {
-        Ok(report) => Ok(Opened { report, non_finite }),
+    let mut reader = Reader::default();
+    match Report::read(Value::Object(value), &mut reader) {
+        Ok(report) => Ok(Opened { report, findings: Findings { non_finite, ..reader.findings } }),
         Err(other) => Err(not_a_report(&other)),
     }
 }

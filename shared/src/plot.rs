@@ -55,7 +55,7 @@ mod tests {
     fn plot(cells: &str) -> Plot {
         let text = format!(r#"{{"metadata": {{"model": "m"}}, "results": [{cells}]}}"#);
         let report = import::open(text.as_bytes()).unwrap().report;
-        let review = verdict::review(&report, 0);
+        let review = verdict::review(&report, &crate::field::Findings::default());
         of_matrix(&report, &review, &Matrix::new(&report), metric::by_id("aggregate-tps").unwrap())
     }
 

@@ -1,6 +1,7 @@
 //! May this cell be believed, and if not why: rules over a cell, the same for a fresh measurement and for a
 //! file ten versions old. A rule whose keys are absent doesn't fire.
 
+use crate::field::Findings;
 use crate::metric::{self, Reading, Sentinel};
 use crate::report::Report;
 use crate::report::cell::Cell;
@@ -382,22 +383,22 @@ impl Review {
     }
 }
 
-/// Judges every cell and the file; `non_finite` is what the reader replaced.
-pub fn review(report: &Report, non_finite: usize) -> Review {
+/// Judges every cell and the file, with what was found when it was read.
+pub fn review(report: &Report, findings: &Findings) -> Review {
     Review {
         cells: report.cells().map(judge).collect(),
         burst: report.burst_results.items().map(judge).collect(),
-        doubts: file_doubts(report, non_finite),
+        doubts: file_doubts(report, findings),
     }
 }
 
-fn file_doubts(report: &Report, non_finite: usize) -> Vec<Doubt> {
+fn file_doubts(report: &Report, findings: &Findings) -> Vec<Doubt> {
     let mut doubts = Vec::new();
     let mut add = |code: &'static str, text: String| doubts.push(Doubt { code, text });
-    if non_finite > 0 {
-        add("non-finite", format!("{non_finite} numbers are written as NaN or Infinity and count as not measured"));
+    let n = findings.non_finite;
+    if n > 0 {
+        add("non-finite", format!("{n} numbers are written as NaN or Infinity and count as not measured"));
     }
-    let findings = report.findings();
     if let Some(first) = findings.odd.first() {
         add(
             "odd-values",

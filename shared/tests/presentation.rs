@@ -40,7 +40,7 @@ fn metric_ids_are_unique_and_found() {
 #[test]
 fn a_matrix_marks_what_cannot_be_believed() {
     let opened = import::open(include_bytes!("fixtures/v0.6.json")).unwrap();
-    let review = review(&opened.report, 0);
+    let review = review(&opened.report, &opened.findings);
     let table = render::matrix_table(&opened.report, &review, by_id("aggregate-tps").unwrap());
     insta::assert_snapshot!(table.text(), @r"
     context    C=1  C=2  C=4

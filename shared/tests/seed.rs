@@ -1,7 +1,7 @@
 //! The seed, a real report, recomputed from its own numbers.
 #![allow(clippy::unwrap_used, missing_docs)]
 
-use tokscope_shared::field::Num;
+use tokscope_shared::field::{Findings, Num};
 use tokscope_shared::import;
 use tokscope_shared::metric;
 use tokscope_shared::report::Report;
@@ -53,7 +53,7 @@ fn its_metrics_read_as_people_quote_them() {
 
 #[test]
 fn its_cells_are_valid_and_the_prefix_cache_is_doubted() {
-    let review = review(&seed(), 0);
+    let review = review(&seed(), &Findings::default());
     assert_eq!(review.sentence(), "3 of 3 cells valid");
     assert_eq!(review.count(Verdict::Valid), 3);
     assert!(review.doubts.is_empty(), "{:?}", review.doubts);

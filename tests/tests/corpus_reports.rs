@@ -6,8 +6,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use tokscope_shared::field::{Json, Leaf};
-use tokscope_shared::import::{self, OpenError};
-use tokscope_shared::report::Report;
+use tokscope_shared::import::{self, OpenError, Opened};
 use tokscope_shared::verdict::{Verdict, review};
 
 fn corpus() -> PathBuf {
@@ -25,7 +24,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 }
 
 /// The 45 reports and the seed.
-fn reports() -> Vec<(String, Value, Report)> {
+fn reports() -> Vec<(String, Value, Opened)> {
     let mut paths = files(&corpus().join("decode-bench"));
     paths.push(corpus().join("seed.json"));
     assert_eq!(paths.len(), 46);
@@ -34,7 +33,7 @@ fn reports() -> Vec<(String, Value, Report)> {
         .map(|path| {
             let bytes = std::fs::read(path).unwrap();
             let name = path.file_name().unwrap().to_string_lossy().into_owned();
-            let report = import::open(&bytes).unwrap_or_else(|error| panic!("{name}: {error}")).report;
+            let report = import::open(&bytes).unwrap_or_else(|error| panic!("{name}: {error}"));
             (name, serde_json::from_slice(&bytes).unwrap(), report)
         })
         .collect()
@@ -46,8 +45,8 @@ fn every_report_opens_and_its_cells_are_judged() {
     let mut counts: BTreeMap<Verdict, usize> = BTreeMap::new();
     let mut codes: BTreeMap<String, usize> = BTreeMap::new();
     let mut most_invalid = 0;
-    for (_, _, report) in reports() {
-        let review = review(&report, 0);
+    for (_, _, opened) in reports() {
+        let review = review(&opened.report, &opened.findings);
         for judgement in &review.cells {
             *counts.entry(judgement.verdict).or_default() += 1;
             for reason in &judgement.reasons {
@@ -75,8 +74,8 @@ fn every_report_opens_and_its_cells_are_judged() {
 #[cfg_attr(not(feature = "corpus"), ignore = "needs the real reports: set TOKSCOPE_CORPUS and --features corpus")]
 fn the_prefix_caching_hint_is_on_two_cells_of_the_seed_and_one_at_128k() {
     let mut found = Vec::new();
-    for (name, _, report) in reports() {
-        for (cell, judgement) in report.cells().zip(review(&report, 0).cells) {
+    for (name, _, opened) in reports() {
+        for (cell, judgement) in opened.report.cells().zip(review(&opened.report, &opened.findings).cells) {
             if judgement.reasons.iter().any(|reason| reason.code == "no-prefix-caching") {
                 found.push((name.clone(), cell.context_tokens.i64().unwrap()));
             }
@@ -89,8 +88,8 @@ fn the_prefix_caching_hint_is_on_two_cells_of_the_seed_and_one_at_128k() {
 #[test]
 #[cfg_attr(not(feature = "corpus"), ignore = "needs the real reports: set TOKSCOPE_CORPUS and --features corpus")]
 fn a_report_rewritten_unchanged_is_equal_as_json() {
-    for (name, original, report) in reports() {
-        let again: Value = serde_json::from_str(&report.to_json()).unwrap();
+    for (name, original, opened) in reports() {
+        let again: Value = serde_json::from_str(&opened.report.to_json()).unwrap();
         assert!(again == original, "{name} changed when it was rewritten");
     }
 }
@@ -99,7 +98,8 @@ fn a_report_rewritten_unchanged_is_equal_as_json() {
 #[cfg_attr(not(feature = "corpus"), ignore = "needs the real reports: set TOKSCOPE_CORPUS and --features corpus")]
 fn every_typed_field_that_is_changed_is_changed_in_the_rewritten_file() {
     let mut typed = 0;
-    for (name, original, mut report) in reports() {
+    for (name, original, opened) in reports() {
+        let (mut report, findings) = (opened.report, opened.findings);
         let mut changed: BTreeMap<String, Value> = BTreeMap::new();
         report.each_leaf("", &mut |path, leaf| {
             let new = match leaf {
@@ -127,7 +127,6 @@ fn every_typed_field_that_is_changed_is_changed_in_the_rewritten_file() {
             assert_ne!(original.pointer(path), Some(new), "{name}: {path}");
         }
         // What wasn't handed out is under a key that the schema doesn't know.
-        let findings = report.findings();
         let mut scalars = Vec::new();
         scalars_of(&original, String::new(), &mut scalars);
         for path in scalars.iter().filter(|path| !changed.contains_key(*path)) {
@@ -152,8 +151,8 @@ fn scalars_of(value: &Value, path: String, out: &mut Vec<String>) {
 #[cfg_attr(not(feature = "corpus"), ignore = "needs the real reports: set TOKSCOPE_CORPUS and --features corpus")]
 fn only_keys_that_the_predecessor_never_wrote_are_unknown_and_no_value_is_odd() {
     let mut unknown: Vec<String> = Vec::new();
-    for (name, _, report) in reports() {
-        let findings = report.findings();
+    for (name, _, opened) in reports() {
+        let findings = opened.findings;
         assert!(findings.odd.is_empty(), "{name}: {:?}", findings.odd);
         unknown.extend(findings.unknown);
     }

@@ -40,7 +40,7 @@ pub fn check(args: &CheckArgs) -> Exit {
         let name = path.display().to_string();
         match read(path) {
             Ok(opened) => {
-                let review = review(&opened.report, opened.non_finite);
+                let review = review(&opened.report, &opened.findings);
                 if review.any_invalid() && exit == Exit::Ok {
                     exit = Exit::Invalid;
                 }
@@ -162,7 +162,7 @@ fn as_json(path: &str, opened: &Opened, review: &Review) -> Value {
         "path": path, "readable": true, "kind": id.kind, "tool": id.tool, "tool_version": id.tool_version,
         "model": id.model, "engine": id.engine, "engine_version": id.engine_version, "counts": counts,
         "doubts": doubts.collect::<Vec<_>>(), "cells": cells.collect::<Vec<_>>(), "burst": burst.collect::<Vec<_>>(),
-        "unknown_keys": opened.report.findings().unknown,
+        "unknown_keys": opened.findings.unknown,
     })
 }
 

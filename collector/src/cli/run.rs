@@ -13,6 +13,7 @@ use crate::ui::{Listener, complain, print_summary, say};
 use clap::Args;
 use std::path::PathBuf;
 use tokio::sync::mpsc;
+use tokscope_shared::field::Findings;
 use tokscope_shared::verdict::review;
 
 /// Measure a server: the sustained-decode matrix of contexts by concurrency.
@@ -189,7 +190,7 @@ pub async fn measure(options: &RunOptions, output: &Output) -> anyhow::Result<Do
         Err(error) => (rescue(error, &text, &record.run_id)?, false),
     };
     watch.abort();
-    let review = review(&report, 0);
+    let review = review(&report, &Findings::default());
     print_summary(&report, &review);
     let exit = match record.status {
         _ if !placed => Exit::Failed,

@@ -2,7 +2,7 @@
 
 use super::cell::LoopFinding;
 use super::hardware::Hardware;
-use crate::field::{Field, Findings, Int, Json, Leaf, List, Num, section};
+use crate::field::{Field, Int, Json, Leaf, List, Num, Reader, section};
 use serde_json::{Map, Value};
 
 section! {
@@ -207,21 +207,16 @@ pub enum Method {
 }
 
 impl Json for Method {
-    fn read(value: Value) -> Result<Self, Value> {
+    fn read(value: Value, reader: &mut Reader) -> Result<Self, Value> {
         match value {
             Value::String(text) => Ok(Method::Text(text)),
-            other => MethodEntry::read(other).map(|entry| Method::Entry(Box::new(entry))),
+            other => MethodEntry::read(other, reader).map(|entry| Method::Entry(Box::new(entry))),
         }
     }
     fn write(&self) -> Value {
         match self {
             Method::Entry(entry) => entry.write(),
             Method::Text(text) => Value::String(text.clone()),
-        }
-    }
-    fn inspect(&self, path: &str, findings: &mut Findings) {
-        if let Method::Entry(entry) = self {
-            entry.inspect(path, findings);
         }
     }
     fn each_leaf(&mut self, path: &str, edit: &mut dyn FnMut(&str, Leaf<'_>)) {

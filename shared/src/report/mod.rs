@@ -12,7 +12,7 @@ pub mod prefill;
 pub mod profile;
 pub mod request;
 
-use crate::field::{Findings, Int, Json, List, Num, Table, section};
+use crate::field::{Int, Json, List, Num, Table, section};
 use cell::Cell;
 use diagnostics::{AmdFabric, P2pMark, P2pOverride, StartupDiagnostics};
 use extras::{CodingPeak, Methodology, MixedPrefillRow, ToolEval};
@@ -94,13 +94,6 @@ impl Report {
         let mut text = serde_json::to_string_pretty(&self.write()).unwrap_or_default();
         text.push('\n');
         text
-    }
-
-    /// Keys that this version doesn't know, and values of another kind than expected.
-    pub fn findings(&self) -> Findings {
-        let mut findings = Findings::default();
-        self.inspect("", &mut findings);
-        findings
     }
 
     /// Whether Tokscope measured it.

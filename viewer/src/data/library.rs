@@ -118,7 +118,7 @@ impl Library {
             }
         };
         let report = opened.report;
-        let review = verdict::review(&report, opened.non_finite);
+        let review = verdict::review(&report, &opened.findings);
         let summary = Summary::new(&report, &review);
         let matrix = Matrix::new(&report);
         let address = address.map(str::to_owned);

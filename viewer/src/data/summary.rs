@@ -112,7 +112,7 @@ mod tests {
 
     fn summary(text: &str) -> Summary {
         let report = import::open(text.as_bytes()).unwrap().report;
-        Summary::new(&report, &verdict::review(&report, 0))
+        Summary::new(&report, &verdict::review(&report, &tokscope_shared::field::Findings::default()))
     }
 
     #[test]
