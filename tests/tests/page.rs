@@ -53,6 +53,13 @@ async fn texts(browser: &Browser, selector: &str) -> Vec<String> {
     serde_json::from_value(browser.run(&script).await.unwrap()).unwrap()
 }
 
+/// Opens the first report of the library.
+async fn open_first(browser: &Browser) {
+    browser.wait_until("document.querySelector('[data-test=file] button') !== null", LIMIT).await.unwrap();
+    browser.run("document.querySelector('[data-test=file] button').click()").await.unwrap();
+    browser.wait_until("document.querySelector('[data-test=matrix]') !== null", LIMIT).await.unwrap();
+}
+
 async fn choose_metric(browser: &Browser, id: &str) {
     let script = format!(
         "const s = document.querySelector('[data-test=metric-select]'); s.value = {id:?}; s.dispatchEvent(new Event('change', {{ bubbles: true }}))"
@@ -77,7 +84,7 @@ async fn the_seed_dropped_shows_its_numbers_and_the_prefix_caching_hint() {
     assert!(texts(&browser, "[data-test=verdict-sentence]").await[0].starts_with("3 of 3 cells valid"));
     let hints = texts(&browser, "[data-test=hints]").await.join(" ");
     assert!(hints.contains("the first token took 10.8 s at 64k"), "{hints}");
-    assert!(texts(&browser, "[data-test=identity]").await[0].contains("GLM-5.3-Flash-EXL3-4bpw"));
+    assert!(texts(&browser, "[data-test=model]").await[0].contains("GLM-5.3-Flash-EXL3-4bpw"));
     let chart = browser.run("return document.querySelectorAll('[data-test=chart] svg circle').length").await.unwrap();
     assert!(chart.as_u64().unwrap() >= 3, "{chart}");
     assert_eq!(browser.console_errors().await.unwrap(), [""; 0]);
@@ -125,11 +132,11 @@ async fn names_in_a_file_are_text_and_never_markup() {
     report["methodology"] = serde_json::json!({ "prefill": { "name": evil, "notes": evil } });
     report["prefill"] = serde_json::json!({ evil: { "ttft_seconds": 1.0, "method": evil } });
     let (_server, browser) = page_with(&[PageFile::new(format!("{evil}.json"), report.to_string()), PageFile::new(evil, "{")]).await;
-    browser.wait_until("document.querySelector('[data-test=matrix]') !== null", LIMIT).await.unwrap();
+    open_first(&browser).await;
     browser.run("for (const d of document.querySelectorAll('details')) d.open = true").await.unwrap();
-    assert_eq!(browser.run("return document.querySelectorAll('img, body script:not([type=module])').length").await.unwrap(), 0);
+    assert_eq!(browser.run("return document.querySelectorAll('img, body script:not([type])').length").await.unwrap(), 0);
     assert_eq!(browser.run("return window.evil ?? null").await.unwrap(), serde_json::Value::Null);
-    assert!(texts(&browser, "[data-test=identity]").await[0].contains("<img src=x"));
+    assert!(texts(&browser, "[data-test=model]").await[0].contains("<img src=x"));
     assert_eq!(browser.console_errors().await.unwrap(), [""; 0]);
 }
 
@@ -137,8 +144,8 @@ async fn names_in_a_file_are_text_and_never_markup() {
 #[cfg_attr(not(feature = "browser"), ignore = "drives Chromium; tests/run.sh runs it")]
 async fn at_420_pixels_only_the_matrix_scrolls_sideways() {
     let fixtures = checkout().join("shared/tests/fixtures");
-    let (_server, browser) = page_with(&[seed(), PageFile::read(&fixtures.join("v0.6.json")).unwrap()]).await;
-    browser.wait_until("document.querySelector('[data-test=matrix]') !== null", LIMIT).await.unwrap();
+    let (_server, browser) = page_with(&[PageFile::read(&fixtures.join("v0.6.json")).unwrap(), seed()]).await;
+    open_first(&browser).await;
     for scheme in [Scheme::Light, Scheme::Dark] {
         browser.set_view(420, 900, scheme).await.unwrap();
         let wide = browser.run("return document.documentElement.scrollWidth - document.documentElement.clientWidth").await.unwrap();
@@ -174,7 +181,7 @@ async fn the_host_lists_its_reports_and_its_link_opens_one() {
     browser.open("about:blank").await.unwrap();
     browser.open(&format!("{page}#open=api/reports/the%20seed.json")).await.unwrap();
     browser.wait_until("document.querySelector('[data-test=matrix]') !== null", LIMIT).await.unwrap();
-    assert!(texts(&browser, "[data-test=identity]").await[0].contains("GLM-5.3-Flash-EXL3-4bpw"));
+    assert!(texts(&browser, "[data-test=model]").await[0].contains("GLM-5.3-Flash-EXL3-4bpw"));
     // Another host's address is not asked.
     browser.open("about:blank").await.unwrap();
     browser.open(&format!("{page}#open=http://127.0.0.1:9/x.json")).await.unwrap();
