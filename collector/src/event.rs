@@ -161,6 +161,11 @@ impl Event {
     /// The predecessor's text for this event, to the letter; `None` where it has none.
     #[must_use]
     pub fn log_text(&self) -> Option<String> {
+        // Names and errors come from the server: an event stays a line.
+        self.words().map(|text| text.replace(char::is_control, " "))
+    }
+
+    fn words(&self) -> Option<String> {
         Some(match self {
             Self::BenchmarkStart { engine } => format!("benchmark start engine={engine}"),
             Self::Startup(text) => format!("startup {text}"),

@@ -12,6 +12,7 @@ pub mod prompt;
 pub mod report;
 pub mod run;
 pub mod scrape;
+pub mod secrets;
 pub mod simulator;
 pub mod target;
 pub mod truth;

@@ -15,6 +15,9 @@ pub enum OutputError {
     /// The name is a folder.
     #[error("--output {0}: that is a folder; name a file in it, as in {0}/report.json")]
     Folder(PathBuf),
+    /// Something that is no file.
+    #[error("--output {0}: that is a device or a pipe; name a file")]
+    NoFile(PathBuf),
     /// The folder can't be written to.
     #[error("--output {path}: nothing can be written there ({source}); create the folder or choose another")]
     NotWritable {
@@ -47,20 +50,24 @@ impl Output {
     /// A name that is taken (unless `overwrite`), a folder, a place that can't be written to. Nothing is left
     /// behind in any case.
     pub fn claim(named: Option<&Path>, overwrite: bool) -> Result<Self, OutputError> {
-        let path = match named {
+        let mut path = match named {
             Some(path) => path.to_owned(),
             None => free_name(),
         };
-        if path.is_dir() {
+        if path.is_dir() || path.as_os_str().as_encoded_bytes().ends_with(b"/") {
             return Err(OutputError::Folder(path));
+        }
+        if path.exists() && !path.is_file() {
+            return Err(OutputError::NoFile(path));
         }
         if taken(&path) && !overwrite {
             return Err(OutputError::Taken(path));
         }
-        tempfile::Builder::new()
-            .prefix(".tokscope-")
-            .tempfile_in(folder(&path))
-            .map_err(|source| OutputError::NotWritable { path: path.clone(), source })?;
+        // A link stays one: what it points to is replaced.
+        if let Ok(real) = path.canonicalize() {
+            path = real;
+        }
+        probe(&path).map_err(|source| OutputError::NotWritable { path: path.clone(), source })?;
         Ok(Output { path, overwrite })
     }
 
@@ -102,6 +109,16 @@ fn write_whole(path: &Path, text: &str, replace: bool) -> std::io::Result<()> {
     file.write_all(text.as_bytes())?;
     file.as_file().sync_all()?;
     if replace { file.persist(path).map(drop) } else { file.persist_noclobber(path).map(drop) }.map_err(|error| error.error)
+}
+
+/// Tries the folder and, where it is free, the very name.
+fn probe(path: &Path) -> std::io::Result<()> {
+    tempfile::Builder::new().prefix(".tokscope-").tempfile_in(folder(path))?;
+    match std::fs::OpenOptions::new().write(true).create_new(true).open(path) {
+        Ok(_) => std::fs::remove_file(path),
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(error),
+    }
 }
 
 /// A name is taken where the report or its checkpoint exists.
@@ -155,6 +172,11 @@ mod tests {
         let resumable = dir.path().join("b.json");
         std::fs::write(dir.path().join("b.json.resume.json"), "{}").unwrap();
         assert!(matches!(Output::claim(Some(&resumable), false), Err(OutputError::Taken(_))));
+        let too_long = dir.path().join(format!("{}.json", "x".repeat(300)));
+        assert!(matches!(Output::claim(Some(&too_long), false), Err(OutputError::NotWritable { .. })));
+        assert!(matches!(Output::claim(Some(&dir.path().join("c.json/")), false), Err(OutputError::Folder(_))));
+        assert!(matches!(Output::claim(Some(Path::new("/dev/null")), true), Err(OutputError::NoFile(_))));
+        Output::claim(Some(&dir.path().join("free.json")), false).unwrap();
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
     }
 

@@ -7,6 +7,7 @@ use crate::event::{Event, Events};
 use crate::load::Load;
 use crate::load::connection::{ConnectionError, Endpoint};
 use crate::load::files::{TooFewFiles, raise_open_files};
+use crate::load::record::Outcome;
 use crate::load::stop::Stop;
 use crate::plan::{LeftOut, Plan, PlanInput, plan};
 use crate::prompt::{self, Prompts};
@@ -20,6 +21,9 @@ use tokscope_shared::report::cell::Cell;
 
 /// For the server's name to be looked up.
 const RESOLVE_LIMIT: Duration = Duration::from_secs(10);
+
+/// So many cells in a row without a connection end the run.
+const DEAD_CELLS: u32 = 2;
 
 /// What to measure, as asked for.
 #[derive(Clone, Debug)]
@@ -63,6 +67,9 @@ pub enum RunError {
     /// The system gave no threads.
     #[error("the load threads could not be started: {0}")]
     Threads(#[source] std::io::Error),
+    /// The user stopped it.
+    #[error("stopped before the server was known: there is nothing to report")]
+    Stopped,
     /// Every cell was left out.
     #[error("nothing is left to measure: {}", .0.iter().map(|left| left.text.as_str()).collect::<Vec<_>>().join("; "))]
     NothingFits(Vec<LeftOut>),
@@ -73,7 +80,10 @@ pub enum RunError {
 /// # Errors
 /// Nothing could be measured, with the reason. A cell that fails is no error.
 pub async fn run(options: &RunOptions, clock: Clock, events: &Events, mut stop: Stop) -> Result<RunRecord, RunError> {
-    let target = Target::detect(&options.target).await?;
+    let target = tokio::select! {
+        found = Target::detect(&options.target) => found?,
+        () = stop.stopped() => return Err(RunError::Stopped),
+    };
     announce(options, &target, events);
     let prompts = tokio::select! {
         made = prompt::calibrate(&target, &options.contexts, options.seed) => made,
@@ -134,7 +144,7 @@ async fn measure(
         ..CellOptions::default()
     };
     let mut run = record(options, clock, target, Some(prompts), plan.left_out);
-    let mut prefilled = BTreeSet::new();
+    let (mut prefilled, mut dead) = (BTreeSet::new(), 0);
     for (index, planned) in plan.cells.iter().enumerate() {
         if stop.is_stopped() {
             break;
@@ -144,18 +154,34 @@ async fn measure(
             run.prefill.push(row);
         }
         run.server.address = endpoint.address().map(|address| address.to_string());
+        dead = if measured.window.is_none() && never_connected(&measured) { dead + 1 } else { 0 };
         // A cell that was stopped before its window opened says nothing.
         if measured.window.is_some() || !measured.interrupted {
             run.cells.push(assembled(&measured, options, prompts));
+        }
+        if dead == DEAD_CELLS {
+            run.status = Status::Failed;
+            events.emit(Event::Warning(format!(
+                "the server can't be reached any more: the run ends after {} of {} cells",
+                index + 1,
+                plan.cells.len()
+            )));
+            break;
         }
     }
     if let Some(scraper) = &scraper {
         run.scrapes = scraper.since(0).into_iter().filter_map(Result::ok).collect();
     }
-    if run.cells.len() == plan.cells.len() && !stop.is_stopped() {
+    if run.cells.len() == plan.cells.len() && !stop.is_stopped() && run.status != Status::Failed {
         run.status = Status::Complete;
     }
     Ok(run)
+}
+
+/// Whether no stream of the cell reached the server.
+fn never_connected(measured: &CellMeasurement) -> bool {
+    let mut requests = measured.streams.iter().flat_map(|stream| &stream.requests).peekable();
+    requests.peek().is_some() && requests.all(|request| request.outcome == Outcome::Connect)
 }
 
 fn assembled(measured: &CellMeasurement, options: &RunOptions, prompts: &Prompts) -> Cell {

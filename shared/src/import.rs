@@ -97,6 +97,9 @@ pub fn open(bytes: &[u8]) -> Result<Opened, OpenError> {
 /// UTF-8 with or without a mark, or UTF-16 with one.
 fn decode(bytes: &[u8]) -> Result<std::borrow::Cow<'_, str>, OpenError> {
     let wide = |rest: &[u8], join: fn([u8; 2]) -> u16| {
+        if rest.len() % 2 == 1 {
+            return Err(OpenError::NotText { at: rest.len() + 1 });
+        }
         let units = rest.chunks_exact(2).map(|pair| join([pair[0], pair[1]]));
         let text: Result<String, _> = char::decode_utf16(units).collect();
         text.map(Into::into).map_err(|_| OpenError::NotText { at: 2 })
@@ -140,6 +143,9 @@ fn parse(text: &str) -> Result<(Value, usize), OpenError> {
     let at = before + error.column();
     let shift: isize = replaced.iter().filter(|(start, _)| *start >= before && *start < at).map(|(_, by)| by).sum();
     let reason = error.to_string();
+    if reason.starts_with("recursion limit") {
+        return Err(OpenError::NotAReport { what: "values nested more than 127 deep".to_owned() });
+    }
     let reason = reason.split(" at line ").next().unwrap_or_default().to_owned();
     Err(OpenError::Syntax { line, column: error.column().saturating_add_signed(-shift), reason, cut: error.is_eof() })
 }

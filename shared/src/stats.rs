@@ -11,6 +11,22 @@ pub fn percentile(sorted: &[f64], p: f64) -> Option<f64> {
     Some(a + (b - a) * (rank - low as f64))
 }
 
+/// The same of values that stand for several each: `sorted` holds a value and how often it occurs.
+pub fn weighted_percentile(sorted: &[(f64, u64)], p: f64) -> Option<f64> {
+    let last = sorted.iter().map(|(_, weight)| weight).sum::<u64>().checked_sub(1)?;
+    let rank = last as f64 * (p / 100.0).clamp(0.0, 1.0);
+    let at = |rank: f64| {
+        let mut before = 0;
+        sorted.iter().find(|(_, weight)| {
+            before += weight;
+            rank < before as f64
+        })
+    };
+    let (low, _) = at(rank.floor())?;
+    let (high, _) = at(rank.ceil())?;
+    Some(low + (high - low) * (rank - rank.floor()))
+}
+
 /// The arithmetic mean; `None` of nothing.
 pub fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)

@@ -73,7 +73,12 @@ pub const REASONS: &[Rule] = &[
     rule("underfilled", Verdict::Limited, "Fewer requests ran than the concurrency asked for."),
     rule("queued", Verdict::Limited, "Requests waited at the server for a good part of the window."),
     rule("capacity-limited", Verdict::Limited, "The server did not hold the concurrency: requests waited or too few ran."),
+    rule("stalled", Verdict::Limited, "A stream that was decoding stood still for a while inside the window."),
     rule("client-limited", Verdict::Limited, "The measuring client could not keep up."),
+    rule("foreign-traffic", Verdict::Suspect, "The server worked for somebody else as well."),
+    rule("coarse-chunks", Verdict::Suspect, "Tokens came in few large pieces, so the window's edges decide over a good part of them."),
+    rule("prompt-length", Verdict::Suspect, "The prompts were not as long as the context says, by the server's own count."),
+    rule("place-unknown", Verdict::Suspect, "The file doesn't say at which concurrency and context length the cell was measured."),
     rule("source-unknown", Verdict::Suspect, "The file doesn't say what the tokens were counted by."),
     rule("chunks-as-tokens", Verdict::Suspect, "Chunks were counted as tokens, because the server reported no usage."),
     rule(
@@ -246,6 +251,9 @@ fn doubts(cell: &Cell, own: bool, reasons: &mut Vec<Reason>) {
     let Reading::Value(rate) = metric::rate(cell) else { return };
     let mut add = |code: &str, text: String| reasons.push(Reason::new(code, text));
     let source = cell.aggregate_source.str().unwrap_or_default();
+    if cell.concurrency.i64().is_none_or(|n| n < 1) || cell.context_tokens.i64().is_none_or(|n| n < 0) {
+        add("place-unknown", "concurrency or context length is missing or makes no sense".to_owned());
+    }
     match source {
         "" => add("source-unknown", "the file doesn't say what the tokens were counted by".to_owned()),
         "openai_stream_chunks_fallback" => add("chunks-as-tokens", "chunks were counted as tokens".to_owned()),
@@ -257,6 +265,9 @@ fn doubts(cell: &Cell, own: bool, reasons: &mut Vec<Reason>) {
         if off.abs() > 0.03 {
             add("server-disagrees", format!("the server's own rate is {server:.1} tok/s, {:+.1} %", off * 100.0));
         }
+    }
+    if let Some(seconds) = cell.measurement_seconds.f64().filter(|seconds| *seconds <= 0.0) {
+        add("rate-inconsistent", format!("a rate over {seconds} s is none"));
     }
     let seconds = cell.measurement_seconds.f64().filter(|seconds| *seconds > 0.0);
     let wall = cell.measurement_wall_seconds.f64().filter(|wall| *wall > 0.0);

@@ -141,6 +141,8 @@ fn what_is_no_report_is_named() {
     assert!(reason(b"<html><body>502</body></html>").starts_with("line 1, column 1: expected value"));
     assert!(reason(b"{\"metadata\": {\n\"model\": oops}}").starts_with("line 2, column 10: "));
     assert!(reason(b"{\"metadata\": {\n\"model\": \"m\"").contains("the file ends too early"));
+    assert!(reason("[".repeat(100_000).as_bytes()).contains("nested more than 127 deep"));
+    assert!(reason(b"\xff\xfe{\0}").starts_with("not a text file"), "a file cut inside of a character");
     assert!(reason(&fixture("checkpoint.json")).starts_with("a checkpoint of an unfinished run (2 cells)"));
     assert!(reason(br#"{"tokscope": {"schema": 99}, "metadata": {"model": "m"}, "results": []}"#).contains("schema 99"));
 }

@@ -3,7 +3,7 @@
 
 use tokscope_shared::chart::{self, Line, Lines, Theme};
 use tokscope_shared::metric::{ALL, by_id, format_number};
-use tokscope_shared::stats::{mean, percentile, smallest_sample, sorted};
+use tokscope_shared::stats::{mean, percentile, smallest_sample, sorted, weighted_percentile};
 use tokscope_shared::verdict::review;
 use tokscope_shared::{import, render};
 
@@ -27,6 +27,19 @@ fn percentiles_interpolate_between_order_statistics() {
     }
     assert_eq!((percentile(&[], 50.0), mean(&[])), (None, None));
     assert_eq!([50.0, 90.0, 95.0, 99.0].map(smallest_sample), [2, 10, 20, 100]);
+}
+
+proptest::proptest! {
+    #[test]
+    fn a_weighted_percentile_is_that_of_the_values_written_out(mut pairs in proptest::collection::vec((0u8..50, 0u64..5), 0..30), p in 0.0f64..100.0) {
+        pairs.sort_unstable();
+        let pairs: Vec<(f64, u64)> = pairs.into_iter().map(|(value, weight)| (value.into(), weight)).collect();
+        let written: Vec<f64> = pairs.iter().flat_map(|(value, weight)| std::iter::repeat_n(*value, *weight as usize)).collect();
+        match (weighted_percentile(&pairs, p), percentile(&written, p)) {
+            (Some(a), Some(b)) => proptest::prop_assert!((a - b).abs() < 1e-9, "{a} {b}"),
+            (a, b) => proptest::prop_assert_eq!(a, b),
+        }
+    }
 }
 
 #[test]

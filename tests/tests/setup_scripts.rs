@@ -27,7 +27,10 @@ fn bare_machine() -> tempfile::TempDir {
 }
 
 fn run(script: &Path, arguments: &[&str], bare: &Path) -> Output {
-    Command::new(script)
+    // Through bash and not by itself: a script that was written a moment ago may still be open in a process that
+    // another test is about to start, and such a file can't be executed.
+    Command::new("bash")
+        .arg(script)
         .args(arguments)
         .env_clear()
         .env("PATH", bare)

@@ -147,9 +147,10 @@ impl CellMeasurement {
         (tokens > 0 && seconds > 0.0).then(|| tokens as f64 / seconds)
     }
 
-    /// Streams whose last request failed.
+    /// Streams of which a request failed before the window was over. What breaks after it changes nothing.
     #[must_use]
     pub fn failed_streams(&self) -> usize {
-        self.streams.iter().filter(|s| s.failure().is_some()).count()
+        let end_us = self.window.map_or(u64::MAX, |window| window.end_us);
+        self.streams.iter().filter(|s| s.failure().is_some_and(|r| r.ended_us < end_us)).count()
     }
 }

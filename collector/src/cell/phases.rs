@@ -39,11 +39,22 @@ impl CellRun<'_> {
         };
         let begun_us = self.now_us();
         let mut told = false;
+        let mut failed = 0;
         loop {
             let asked_us = self.now_us();
             scraper.scrape_now();
-            let seen = scraper.wait_since(asked_us, Duration::from_secs(5)).await;
+            let seen = tokio::select! {
+                seen = scraper.wait_since(asked_us, Duration::from_secs(5)) => seen,
+                () = self.stop.stopped() => None,
+            };
             let values = seen.map(|s| s.values);
+            // Metrics that don't say whether the server is idle, or that don't come, never will.
+            failed += u32::from(values.is_none());
+            let silent = values.as_ref().is_some_and(|v| v.running.is_none() || v.waiting.is_none());
+            if silent || failed == 2 {
+                idle.idle = None;
+                break;
+            }
             let counts = values.and_then(|v| Some((v.running? as u64, v.waiting? as u64)));
             if let Some((running, waiting)) = counts {
                 idle.running = Some(running);
@@ -105,9 +116,10 @@ impl CellRun<'_> {
 
     /// Waits until the streams are up or the limit is reached; whether the window shall open.
     pub(super) async fn warm_up(&mut self, streams: &Streams, streams_us: u64, cell_us: u64, warmup: &mut Warmup) -> bool {
-        let metrics = match self.bench.scraper {
-            Some(_) => Metrics::Used,
-            None => Metrics::Unavailable,
+        let gauges = |scrape: &Scrape| scrape.as_ref().is_ok_and(|s| s.values.running.is_some() && s.values.waiting.is_some());
+        let metrics = match self.bench.scraper.and_then(Scraper::latest) {
+            Some(scrape) if gauges(&scrape) => Metrics::Used,
+            _ => Metrics::Unavailable,
         };
         let concurrency = self.cell.concurrency;
         let mut readiness = Readiness::new(concurrency, self.options.stable_us, metrics);

@@ -1,6 +1,7 @@
 //! `tokscope check`: what each file is and how far it can be believed, a line a file.
 
 use super::exit::Exit;
+use crate::ui::say;
 use clap::Args;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -47,7 +48,7 @@ pub fn check(args: &CheckArgs) -> Exit {
                 if args.json {
                     list.push(as_json(&name, &opened, &review));
                 } else {
-                    print_line(&format!("{name}: {}", sentence(&opened, &review)));
+                    say(&format!("{name}: {}", sentence(&opened, &review)));
                 }
             }
             Err(error) => {
@@ -55,21 +56,15 @@ pub fn check(args: &CheckArgs) -> Exit {
                 if args.json {
                     list.push(error_json(&name, &error));
                 } else {
-                    print_line(&format!("{name}{}", place_and_reason(&error)));
+                    say(&format!("{name}{}", place_and_reason(&error)));
                 }
             }
         }
     }
     if args.json {
-        print_line(&serde_json::to_string_pretty(&Value::Array(list)).unwrap_or_default());
+        say(&serde_json::to_string_pretty(&Value::Array(list)).unwrap_or_default());
     }
     exit
-}
-
-/// A closed pipe ends the output, not the program.
-fn print_line(line: &str) {
-    use std::io::Write;
-    let _ = writeln!(std::io::stdout(), "{line}");
 }
 
 fn read(path: &Path) -> Result<Opened, CheckError> {

@@ -39,7 +39,9 @@ pub fn run(cli: &Cli) -> Exit {
     };
     outcome.unwrap_or_else(|error| {
         complain(&format!("tokscope: {error}"));
-        Exit::Failed
+        // A setting that describes no server is wrong usage.
+        let setting = matches!(error.downcast_ref(), Some(crate::simulator::SimulatorError::Setting { .. }));
+        if setting { Exit::Usage } else { Exit::Failed }
     })
 }
 

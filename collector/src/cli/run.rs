@@ -7,8 +7,9 @@ use crate::load::stop::stop_pair;
 use crate::output::{Output, OutputError};
 use crate::plan::{parse_concurrency, parse_contexts};
 use crate::report::{self, Status};
-use crate::run::{RunOptions, run};
-use crate::target::TargetOptions;
+use crate::run::{RunError, RunOptions, run};
+use crate::secrets::Secrets;
+use crate::target::{TargetError, TargetOptions};
 use crate::ui::{Listener, complain, print_summary, say};
 use clap::Args;
 use std::path::PathBuf;
@@ -25,7 +26,7 @@ pub struct RunArgs {
     #[arg(long, default_value = "localhost", help_heading = "Server")]
     host: String,
     /// Port of the server [default: 5000, or the URL's].
-    #[arg(long, help_heading = "Server")]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..), help_heading = "Server")]
     port: Option<u16>,
     /// Key to send; else TOKSCOPE_API_KEY, else VLLM_API_KEY.
     #[arg(long, value_name = "KEY", help_heading = "Server")]
@@ -56,7 +57,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "TOKENS", default_value_t = 8192, value_parser = clap::value_parser!(u32).range(1..), help_heading = "Matrix")]
     max_tokens: u32,
     /// Temperature to send [default: the server's own].
-    #[arg(long, help_heading = "Matrix")]
+    #[arg(long, value_parser = not_negative, help_heading = "Matrix")]
     temperature: Option<f64>,
     /// Let the model end its answers itself.
     #[arg(long, help_heading = "Matrix")]
@@ -68,7 +69,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 0.0, value_parser = seconds, help_heading = "Matrix")]
     cell_warmup_timeout_seconds: f64,
     /// Acceptance length to which steps a second are projected; 0 is none.
-    #[arg(long, value_name = "LENGTH", default_value_t = 0.0, help_heading = "Matrix")]
+    #[arg(long, value_name = "LENGTH", default_value_t = 0.0, value_parser = not_negative, help_heading = "Matrix")]
     accept_len_ref: f64,
     /// Seed of the prompts' text.
     #[arg(long, default_value_t = 1, help_heading = "Matrix")]
@@ -87,6 +88,10 @@ fn seconds(text: &str) -> Result<f64, String> {
         Ok(value) if value.is_finite() && (0.0..=86_400.0).contains(&value) => Ok(value),
         _ => Err("give seconds, from 0 to 86400".to_owned()),
     }
+}
+
+fn not_negative(text: &str) -> Result<f64, String> {
+    text.parse::<f64>().ok().filter(|value| value.is_finite() && *value >= 0.0).ok_or_else(|| "give a number, from 0".to_owned())
 }
 
 fn seconds_above_zero(text: &str) -> Result<f64, String> {
@@ -132,9 +137,24 @@ pub async fn run_command(args: &RunArgs) -> anyhow::Result<Exit> {
         Ok(output) => output,
         Err(error) => return Ok(usage(&error.to_string())),
     };
-    let done = measure(&options, &output).await?;
+    let done = match measure(&options, &output).await {
+        Ok(done) => done,
+        Err(error) => return because(error),
+    };
     say(&format!("report: {}", done.path.display()));
     Ok(done.exit)
+}
+
+/// The exit code of a run that left no report; the reason is said.
+fn because(error: anyhow::Error) -> anyhow::Result<Exit> {
+    let exit = match error.downcast_ref::<RunError>() {
+        Some(RunError::Target(TargetError::BadAddress { .. } | TargetError::Client { .. })) => Exit::Usage,
+        Some(RunError::NothingFits(_)) => Exit::Invalid,
+        Some(RunError::Stopped) => Exit::Interrupted,
+        _ => return Err(error),
+    };
+    complain(&format!("tokscope: {error}"));
+    Ok(exit)
 }
 
 /// Says what was wrong with the command line.
@@ -166,6 +186,8 @@ pub struct Done {
 /// Runs, shows how it goes, writes the report and prints its tables. The first Ctrl-C ends the run and keeps
 /// what there is, the second one ends the program.
 pub async fn measure(options: &RunOptions, output: &Output) -> anyhow::Result<Done> {
+    let secrets = Secrets::of(&options.target.host, options.target.api_key.as_deref(), |name| std::env::var(name).ok());
+    secrets.hide_from_terminal();
     let clock = Clock::start();
     let (sender, receiver) = mpsc::unbounded_channel();
     let events = Events::new(clock, sender);
@@ -173,7 +195,7 @@ pub async fn measure(options: &RunOptions, output: &Output) -> anyhow::Result<Do
     let (stopper, stop) = stop_pair();
     let watch = tokio::spawn(async move {
         super::serve::interrupted().await;
-        complain("tokscope: stopping; the report is written with what there is (once more to quit at once)");
+        complain("tokscope: stopping; what was measured is kept (once more to quit at once)");
         stopper.stop();
         super::serve::interrupted().await;
         std::process::exit(130);
@@ -183,7 +205,8 @@ pub async fn measure(options: &RunOptions, output: &Output) -> anyhow::Result<Do
     let heard = listener.events().await;
     let mut record = outcome?;
     record.events = heard;
-    let report = report::assemble(&record);
+    let mut report = report::assemble(&record);
+    secrets.scrub_report(&mut report);
     let text = report.to_json();
     let (path, placed) = match output.write(&text, record.status == Status::Complete) {
         Ok(path) => (path, true),
@@ -195,6 +218,7 @@ pub async fn measure(options: &RunOptions, output: &Output) -> anyhow::Result<Do
     let exit = match record.status {
         _ if !placed => Exit::Failed,
         Status::Interrupted => Exit::Interrupted,
+        Status::Failed => Exit::Failed,
         _ if review.any_invalid() || review.cells.is_empty() => Exit::Invalid,
         _ => Exit::Ok,
     };

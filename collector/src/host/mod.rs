@@ -9,6 +9,9 @@ pub use library::Library;
 use std::net::{IpAddr, SocketAddr};
 use tokio::net::TcpListener;
 
+/// For answers under way when the host ends. A client that never finishes its request can't hold it longer.
+const GRACE: std::time::Duration = std::time::Duration::from_secs(1);
+
 /// Why there is no host.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
@@ -72,6 +75,19 @@ impl Host {
     /// The socket broke.
     pub async fn serve(self, library: Library, until: impl Future<Output = ()> + Send + 'static) -> Result<(), HostError> {
         let app = routes::router(library, self.addr);
-        axum::serve(self.listener, app).with_graceful_shutdown(until).await.map_err(HostError::Stopped)
+        let (tell, told) = tokio::sync::oneshot::channel();
+        let over = async move {
+            until.await;
+            // The other side waits as long as this function runs.
+            let _ = tell.send(());
+        };
+        let grace = async {
+            let _ = told.await;
+            tokio::time::sleep(GRACE).await;
+        };
+        tokio::select! {
+            served = axum::serve(self.listener, app).with_graceful_shutdown(over) => served.map_err(HostError::Stopped),
+            () = grace => Ok(()),
+        }
     }
 }

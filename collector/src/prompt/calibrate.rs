@@ -256,7 +256,7 @@ async fn post(target: &Target, path: &str, body: &Value) -> Result<Value, String
     if !answer.status().is_success() {
         return Err(format!("HTTP {}", answer.status().as_u16()));
     }
-    let bytes = answer.bytes().await.map_err(words)?;
+    let bytes = crate::target::body_of(answer).await?;
     serde_json::from_slice(&bytes).map_err(|_| "its answer is no JSON".to_owned())
 }
 

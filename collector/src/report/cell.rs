@@ -1,5 +1,6 @@
 //! One measured cell as the report has it: the predecessor's keys by its formulas, and `tokscope` beside them.
 
+use super::found;
 use crate::cell::measurement::{CellMeasurement, Window};
 use crate::load::record::{Outcome, RequestRecord, StreamRecord};
 use crate::load::tokens::TokenTimeline;
@@ -9,7 +10,7 @@ use tokscope_shared::report::cell::Cell;
 use tokscope_shared::report::hardware::Hardware;
 use tokscope_shared::report::own::{self, CellClient, CellOwn, CellSeries, Distribution, Distributions, Prompt, RequestColumns};
 use tokscope_shared::report::request::RequestSample;
-use tokscope_shared::stats::{Speculation, mean, percentile, smallest_sample, sorted};
+use tokscope_shared::stats::{Speculation, mean, percentile, smallest_sample, sorted, weighted_percentile};
 use tokscope_shared::verdict::{self, Reason};
 
 /// What a cell's report needs besides its measurement.
@@ -32,8 +33,9 @@ pub fn cell(measured: &CellMeasurement, context: &CellContext<'_>) -> Cell {
     server(&mut cell, measured, context);
     scheduler(&mut cell, measured);
     cell.hardware_summary = Field::Is(Hardware::default());
-    let reasons = found_while_measuring(measured);
-    cell.tokscope = Field::Is(own(measured, context, &reasons));
+    let timeline = TokenTimeline::new(&measured.streams);
+    let reasons = found::found_while_measuring(measured, &timeline);
+    cell.tokscope = Field::Is(own(measured, context, &timeline, &reasons));
     let judgement = verdict::judge(&cell);
     if let Field::Is(own) = &mut cell.tokscope {
         own.verdict = Field::text(judgement.verdict.name());
@@ -245,37 +247,11 @@ fn scheduler(cell: &mut Cell, measured: &CellMeasurement) {
     cell.timeout_reason = Field::text(&measured.warmup.timeout_reason);
 }
 
-/// Reasons that a reader of the file could not find again.
-fn found_while_measuring(measured: &CellMeasurement) -> Vec<Reason> {
-    let mut reasons = Vec::new();
-    if measured.interrupted {
-        let seconds = measured.window.as_ref().map_or(0.0, Window::seconds);
-        reasons.push(Reason::new("interrupted", format!("the run was interrupted after {seconds:.1} s of the window")));
-    }
-    if measured.idle.idle == Some(false) {
-        let count = |n: Option<u64>| n.map_or_else(|| "?".to_owned(), |n| n.to_string());
-        let (running, waiting) = (count(measured.idle.running), count(measured.idle.waiting));
-        reasons
-            .push(Reason::new("foreign-traffic", format!("the server was busy before the cell: {running} requests ran, {waiting} waited")));
-    }
-    // A tick every 2 ms: later than a tick in one of a hundred means that arrivals were stamped late as well.
-    if let Some(tick) = measured.client.tick.filter(|tick| tick.p99_us > 2_000) {
-        let (p99, max) = (tick.p99_us as f64 / 1e3, tick.max_us as f64 / 1e3);
-        reasons.push(Reason::new("client-limited", format!("the client's tick was late by {p99:.1} ms (p99), {max:.1} at most")));
-    }
-    if let Some(gap) = measured.server.gaps.first() {
-        let n = measured.server.gaps.len();
-        reasons.push(Reason::new("metrics-gap", format!("{n} of the window's scrapes failed: {}", gap.reason)));
-    }
-    reasons
-}
-
-fn own(measured: &CellMeasurement, context: &CellContext<'_>, reasons: &[Reason]) -> CellOwn {
+fn own(measured: &CellMeasurement, context: &CellContext<'_>, timeline: &TokenTimeline, reasons: &[Reason]) -> CellOwn {
     let client = &measured.client;
     let tick =
         |of: fn(&crate::load::health::TickLateness) -> u64| Field::or_null(client.tick.as_ref().map(of)).map(|us: u64| Num(us.into()));
     let requests: usize = measured.streams.iter().map(|stream| stream.requests.len()).sum();
-    let timeline = TokenTimeline::new(&measured.streams);
     let scout = measured.scout.as_ref();
     let (tokens, counted_by) = context.prompt_tokens.map_or((None, "estimate"), |(tokens, by)| (Some(tokens), by));
     CellOwn {
@@ -325,16 +301,13 @@ fn own(measured: &CellMeasurement, context: &CellContext<'_>, reasons: &[Reason]
             scout_cached_tokens: Field::or_null(scout.and_then(|scout| scout.cached_tokens).map(Into::into)),
             ..Prompt::default()
         }),
-        distributions: measured
-            .window
-            .as_ref()
-            .map_or(Field::Null, |window| Field::Is(distributions(&measured.streams, &timeline, window))),
+        distributions: measured.window.as_ref().map_or(Field::Null, |window| Field::Is(distributions(&measured.streams, timeline, window))),
         machine: Field::Null,
         series: Field::Is(CellSeries {
             tokens_per_s: Field::Is(measured.window.as_ref().map_or_else(List::default, |window| {
                 timeline.per_second(window.start_us, window.end_us).into_iter().map(Into::into).collect()
             })),
-            requests: Field::Is(columns(measured, &timeline)),
+            requests: Field::Is(columns(measured, timeline)),
             ..CellSeries::default()
         }),
         ..CellOwn::default()
@@ -353,65 +326,74 @@ fn distributions(streams: &[StreamRecord], timeline: &TokenTimeline, window: &Wi
             let [before, after] = pair else { continue };
             if before.request == after.request && window.contains(before.t_us) && window.contains(after.t_us) {
                 let gap = (after.t_us - before.t_us) as f64 / 1e6;
-                gaps.push(gap);
-                per_token.extend(std::iter::repeat_n(gap / f64::from(after.tokens.max(1)), after.tokens as usize));
+                gaps.push((gap, 1));
+                per_token.push((gap / f64::from(after.tokens.max(1)), after.tokens.into()));
             }
         }
     }
+    let once = |values: Vec<f64>| distribution(values.into_iter().map(|value| (value, 1)).collect());
     Distributions {
-        ttft_s: Field::Is(distribution(requests().filter(|r| inside(r.first_token_us)).filter_map(ttft_s))),
+        ttft_s: Field::Is(once(requests().filter(|r| inside(r.first_token_us)).filter_map(ttft_s).collect())),
         chunk_gap_s: Field::Is(distribution(gaps)),
         itl_s: Field::Is(distribution(per_token)),
-        request_latency_s: Field::Is(distribution(requests().filter(|r| inside(r.last_us)).filter_map(latency_s))),
+        request_latency_s: Field::Is(once(requests().filter(|r| inside(r.last_us)).filter_map(latency_s).collect())),
         ..Distributions::default()
     }
 }
 
-fn distribution(values: impl IntoIterator<Item = f64>) -> Distribution {
-    let values = sorted(values);
-    let at = |p: f64| Field::opt(percentile(&values, p).filter(|_| values.len() >= smallest_sample(p)));
+/// Of values with how often each occurs.
+fn distribution(mut values: Vec<(f64, u64)>) -> Distribution {
+    values.retain(|(_, weight)| *weight > 0);
+    values.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let n: u64 = values.iter().map(|(_, weight)| weight).sum();
+    let sum: f64 = values.iter().map(|(value, weight)| value * *weight as f64).sum();
+    let at = |p: f64| Field::opt(weighted_percentile(&values, p).filter(|_| n >= smallest_sample(p) as u64));
     Distribution {
-        n: Field::count(values.len() as u64),
-        min: Field::opt(values.first().copied()),
-        mean: Field::opt(mean(&values)),
-        p50: Field::opt(percentile(&values, 50.0)),
+        n: Field::count(n),
+        min: Field::opt(values.first().map(|value| value.0)),
+        mean: Field::opt((n > 0).then(|| sum / n as f64)),
+        p50: Field::opt(weighted_percentile(&values, 50.0)),
         p90: at(90.0),
         p95: at(95.0),
         p99: at(99.0),
-        max: Field::opt(values.last().copied()),
+        max: Field::opt(values.last().map(|value| value.0)),
         ..Distribution::default()
     }
 }
 
 fn columns(measured: &CellMeasurement, timeline: &TokenTimeline) -> RequestColumns {
-    let requests: Vec<(usize, usize, &RequestRecord)> = measured
-        .streams
-        .iter()
-        .enumerate()
-        .flat_map(|(stream, record)| record.requests.iter().enumerate().map(move |(n, request)| (stream, n, request)))
-        .collect();
+    let requests: Vec<&RequestRecord> = measured.streams.iter().flat_map(|record| &record.requests).collect();
     let counts = |of: &dyn Fn(&RequestRecord) -> Option<u64>| {
-        Field::Is(List(requests.iter().map(|(_, _, r)| Field::or_null(of(r).map(Into::into))).collect()))
+        Field::Is(List(requests.iter().map(|r| Field::or_null(of(r).map(Into::into))).collect()))
     };
-    let in_window = |stream: usize, request: usize| -> Field<Num> {
-        let Some(window) = &measured.window else { return Field::Null };
-        let points = timeline.streams.get(stream).into_iter().flatten();
-        let tokens =
-            points.filter(|point| point.request as usize == request && window.contains(point.t_us)).map(|point| u64::from(point.tokens));
-        Field::Is(Num(tokens.sum::<u64>().into()))
+    // One walk over the points: a stream may have sent many thousand requests.
+    let in_window: Vec<Field<Num>> = match &measured.window {
+        None => requests.iter().map(|_| Field::Null).collect(),
+        Some(window) => {
+            let counted = measured.streams.iter().enumerate().flat_map(|(stream, record)| {
+                let mut tokens = vec![0u64; record.requests.len()];
+                for point in timeline.streams.get(stream).into_iter().flatten().filter(|point| window.contains(point.t_us)) {
+                    if let Some(sum) = tokens.get_mut(point.request as usize) {
+                        *sum += u64::from(point.tokens);
+                    }
+                }
+                tokens
+            });
+            counted.map(|tokens| Field::Is(Num(tokens.into()))).collect()
+        }
     };
     RequestColumns {
-        id: Field::Is(requests.iter().map(|(_, _, r)| r.id.clone()).collect()),
+        id: Field::Is(requests.iter().map(|r| r.id.clone()).collect()),
         stream: counts(&|r| Some(r.stream.into())),
         sent_us: counts(&|r| r.sent_us),
         first_token_us: counts(&|r| r.first_token_us),
         last_token_us: counts(&|r| r.last_us),
         tokens: counts(&|r| Some(r.output_tokens().into())),
-        window_tokens: Field::Is(List(requests.iter().map(|(stream, n, _)| in_window(*stream, *n)).collect())),
+        window_tokens: Field::Is(List(in_window)),
         prompt_tokens: counts(&|r| r.prompt_tokens.map(Into::into)),
         cached_tokens: counts(&|r| r.cached_tokens.map(Into::into)),
-        class: Field::Is(requests.iter().map(|(_, _, r)| r.outcome.as_str().to_owned()).collect()),
-        error: Field::Is(List(requests.iter().map(|(_, _, r)| Field::or_null(r.error.clone())).collect())),
+        class: Field::Is(requests.iter().map(|r| r.outcome.as_str().to_owned()).collect()),
+        error: Field::Is(List(requests.iter().map(|r| Field::or_null(r.error.clone())).collect())),
         ..RequestColumns::default()
     }
 }

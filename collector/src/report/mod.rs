@@ -2,6 +2,7 @@
 //! two `tokscope` sections. It measures nothing and writes no file.
 
 mod cell;
+mod found;
 mod methodology;
 mod startup;
 

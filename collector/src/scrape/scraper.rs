@@ -161,7 +161,7 @@ impl Source {
             if !answer.status().is_success() {
                 return Err(format!("HTTP {}", answer.status().as_u16()));
             }
-            let body = answer.bytes().await.map_err(|e| in_words(&e))?;
+            let body = crate::target::body_of(answer).await?;
             let text = String::from_utf8_lossy(&body);
             let (values, _) = values(self.engine, &text);
             Ok(Snapshot { sent_us, t_us, values })

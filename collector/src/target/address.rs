@@ -148,16 +148,13 @@ impl std::str::FromStr for Address {
     }
 }
 
-/// What may be shown of a `--host` text: anything between `//` and the last `@` before the path is dropped.
+/// What may be shown of a `--host` text: everything before the last `@` but the scheme is dropped, and so is the
+/// query; a text that is no address may hold a password anywhere there.
 pub(super) fn without_credentials(text: &str) -> String {
-    let (scheme, rest) = match text.split_once("://") {
-        Some((scheme, rest)) => (format!("{scheme}://"), rest),
-        None => (String::new(), text),
-    };
-    let end = rest.find('/').unwrap_or(rest.len());
-    let (authority, path) = rest.split_at(end);
-    let authority = authority.rsplit_once('@').map_or(authority, |(_, h)| h);
-    format!("{scheme}{authority}{path}")
+    let text = text.split(['?', '#']).next().unwrap_or_default();
+    let Some((before, rest)) = text.rsplit_once('@') else { return text.to_owned() };
+    let scheme = before.split_once("://").map_or_else(String::new, |(scheme, _)| format!("{scheme}://"));
+    format!("{scheme}{rest}")
 }
 
 fn explicit_default_port(url: &str) -> Option<u16> {

@@ -87,6 +87,21 @@ pub(super) async fn get(client: &reqwest::Client, url: &str, limit: Duration) ->
     Ok(answer)
 }
 
+/// The body of an answer of which no more than 16 MB are taken.
+///
+/// # Errors
+/// What went wrong, in words.
+pub(crate) async fn body_of(mut answer: reqwest::Response) -> Result<Vec<u8>, String> {
+    let mut body = Vec::new();
+    while let Some(chunk) = answer.chunk().await.map_err(|error| root_cause(&error))? {
+        if body.len() + chunk.len() > MAX_BODY {
+            return Err(format!("its answer has more than {} MB", MAX_BODY >> 20));
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(body)
+}
+
 /// What a failed call means to the user.
 fn explain(e: &reqwest::Error, url: &str, limit: Duration) -> TargetError {
     let url = url.to_owned();

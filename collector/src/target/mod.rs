@@ -17,7 +17,7 @@ pub use address::{Address, Scheme};
 pub use credentials::Credentials;
 pub(crate) use detect::thousands;
 pub use error::TargetError;
-pub(crate) use http::root_cause;
+pub(crate) use http::{body_of, root_cause};
 
 /// Which engine answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

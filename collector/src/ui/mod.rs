@@ -4,19 +4,20 @@ mod eta;
 mod progress;
 mod summary;
 
+use crate::secrets::printable;
 pub use progress::{Listener, Progress};
 pub use summary::print_summary;
 
 /// Prints a line to standard output; a closed pipe ends the output, not the program.
 pub fn say(line: &str) {
     use std::io::Write;
-    let _ = writeln!(std::io::stdout(), "{line}");
+    let _ = writeln!(std::io::stdout(), "{}", printable(line));
 }
 
 /// Prints a line to standard error; a closed pipe is no reason to end.
 pub fn complain(line: &str) {
     use std::io::Write;
-    let _ = writeln!(std::io::stderr(), "{line}");
+    let _ = writeln!(std::io::stderr(), "{}", printable(line));
 }
 
 /// Seconds as people say them: `12s`, `3m 05s`, `1h 02m`.

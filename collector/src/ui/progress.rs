@@ -5,6 +5,7 @@ use super::eta::Eta;
 use super::{complain, span};
 use crate::clock::Clock;
 use crate::event::{CellId, Event, Stamped};
+use crate::secrets::printable;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -133,7 +134,7 @@ impl Progress {
 
     fn line(&self, line: &str) {
         match &self.bar {
-            Some(bar) => bar.println(line),
+            Some(bar) => bar.println(printable(line)),
             None => complain(line),
         }
     }
