@@ -28,8 +28,10 @@ impl Secrets {
         found.extend(["TOKSCOPE_API_KEY", "VLLM_API_KEY"].into_iter().filter_map(env));
         // Whatever stands before the last @ may hold a password, however the rest is written.
         if let Some((before, _)) = host.rsplit_once('@') {
-            let user = before.trim_start_matches(|c: char| c.is_ascii_alphanumeric() || "+.-".contains(c));
-            let user = user.strip_prefix(':').map_or(before, |rest| rest.trim_start_matches(['/', '\\']));
+            let user = match before.split_once(':') {
+                Some((_, rest)) if rest.starts_with(['/', '\\']) => rest.trim_start_matches(['/', '\\']),
+                _ => before,
+            };
             found.push(STANDARD.encode(user));
             found.extend(user.split_once(':').map(|(_, password)| password.to_owned()));
         }

@@ -336,3 +336,99 @@ fn the_host_lists_and_gives_reports_and_nothing_else() {
     host.signal("INT");
     assert_eq!(host.wait(), 0);
 }
+
+#[test]
+fn a_key_that_a_server_repeats_is_shown_nowhere() {
+    let dir = tempfile::tempdir().unwrap();
+    let echo =
+        "HTTP/1.1 500 Oops\r\ncontent-type: text/plain\r\nconnection: close\r\n\r\nIncorrect API key provided: sk-SECRET123 \u{1b}[31m";
+    let port = answering(echo).to_string();
+    let args = ["run", "--host", "127.0.0.1", "--port", &port, "--contexts", "0", "--concurrency", "1", "--api-key", "sk-SECRET123"];
+    let out = tokscope(dir.path(), &args);
+    let err = String::from_utf8(out.stderr).unwrap();
+    assert!(err.contains("Incorrect API key provided: ***") && !err.contains("SECRET") && !err.contains('\u{1b}'), "{err}");
+    for host in ["http://user:p4ss/w0rd@localhost:1", "http:/user:p4ss/w0rd@localhost:1?key=s3cret"] {
+        let out = tokscope(dir.path(), &["run", "--host", host, "--contexts", "0", "--concurrency", "1"]);
+        let err = String::from_utf8(out.stderr).unwrap();
+        assert!(!err.is_empty() && !err.contains("w0rd") && !err.contains("s3cret"), "{err}");
+    }
+}
+
+/// A server that lists a model and streams a token every 20 ms, with a pause of 1.5 s after every hundred.
+fn pausing() -> u16 {
+    use std::io::{BufRead, BufReader, Read, Write};
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let answer = |stream: std::net::TcpStream| -> std::io::Result<()> {
+        let mut reader = BufReader::new(stream.try_clone()?);
+        let mut out = stream;
+        let (mut line, mut length, mut path) = (String::new(), 0, String::new());
+        while reader.read_line(&mut line)? > 2 {
+            if path.is_empty() {
+                path = line.split(' ').nth(1).unwrap_or_default().to_owned();
+            }
+            if let Some(n) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+                length = n.trim().parse().unwrap_or(0);
+            }
+            line.clear();
+        }
+        let mut body = String::new();
+        reader.take(length).read_to_string(&mut body)?;
+        match path.as_str() {
+            "/v1/models" => out.write_all(b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n{\"data\":[{\"id\":\"m\"}]}")?,
+            "/v1/chat/completions" if body.contains("\"stream\":true") => {
+                out.write_all(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n")?;
+                for n in 1.. {
+                    let usage = format!("\"usage\":{{\"prompt_tokens\":5,\"completion_tokens\":{n}}}");
+                    writeln!(out, "data: {{\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"x\"}}}}],{usage}}}\n")?;
+                    std::thread::sleep(std::time::Duration::from_millis(if n % 100 == 0 { 1500 } else { 20 }));
+                }
+            }
+            _ => out.write_all(b"HTTP/1.1 404 Not Found\r\nconnection: close\r\n\r\n")?,
+        }
+        Ok(())
+    };
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            // A client that goes away ends its answer.
+            std::thread::spawn(move || answer(stream.unwrap()));
+        }
+    });
+    port
+}
+
+#[test]
+fn a_stream_that_stands_still_is_seen_in_the_verdict_and_in_every_second() {
+    let dir = tempfile::tempdir().unwrap();
+    let (report, text, code) =
+        run(dir.path(), pausing(), &["--concurrency", "1", "--contexts", "0", "--duration", "6", "--cell-warmup-timeout-seconds", "4"]);
+    assert_eq!(code, 0, "{text}");
+    let cell = &report["results"][0];
+    let codes: Vec<&str> = cell["tokscope"]["reasons"].as_array().unwrap().iter().map(|reason| reason["code"].as_str().unwrap()).collect();
+    assert!(cell["tokscope"]["verdict"] == "limited" && codes.contains(&"stalled"), "{codes:?}");
+    let seconds: Vec<u64> = cell["tokscope"]["series"]["tokens_per_s"].as_array().unwrap().iter().map(|n| n.as_u64().unwrap()).collect();
+    assert_eq!(seconds.len(), 6);
+    let (least, most) = (seconds.iter().min().unwrap(), seconds.iter().max().unwrap());
+    assert!(least * 2 < *most, "{seconds:?}");
+}
+
+#[test]
+fn a_run_in_which_nothing_fits_is_exit_3() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = simulator(&["--max-context", "8192", "--kv-tokens", "65536"]);
+    let (report, text, code) = run(dir.path(), server.port(), &["--concurrency", "1", "--contexts", "1m"]);
+    assert_eq!((code, &report), (3, &Value::Null), "{text}");
+    assert!(text.contains("nothing is left to measure"), "{text}");
+}
+
+#[test]
+fn a_host_ends_although_a_client_never_finishes_its_request() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("a.json"), "{}").unwrap();
+    let host = Running::start(dir.path(), &["serve", "a.json", "--port", "0"]);
+    let mut client = std::net::TcpStream::connect(("127.0.0.1", host.port())).unwrap();
+    std::io::Write::write_all(&mut client, b"GET / HTTP/1.1\r\nHost: localhost\r\nX:").unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    host.signal("INT");
+    assert_eq!(host.wait(), 0);
+}
