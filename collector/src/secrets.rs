@@ -66,6 +66,13 @@ impl Secrets {
 
 static HIDDEN: OnceLock<Secrets> = OnceLock::new();
 
+/// The first characters of a text from outside. What is secret is taken out before the cut: half a key would not
+/// be known again.
+pub fn beginning(text: &str, characters: usize) -> String {
+    let text = HIDDEN.get().map_or_else(|| text.to_owned(), |secrets| secrets.scrub(text));
+    text.chars().take(characters).collect()
+}
+
 /// A text as it may be printed: without secrets, and without control characters by which a server could steer
 /// the terminal.
 pub fn printable(text: &str) -> String {

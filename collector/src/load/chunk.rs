@@ -67,7 +67,7 @@ pub fn error_text(data: &[u8]) -> String {
     let message = error.get("message").or(Some(error));
     let text = message.and_then(|m| m.as_str().map(str::to_owned));
     let text = text.unwrap_or_else(whole);
-    text.chars().take(200).collect()
+    crate::secrets::beginning(&text, 200)
 }
 
 #[derive(serde::Deserialize)]

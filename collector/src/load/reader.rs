@@ -277,7 +277,7 @@ async fn error_words(connection: &mut Connection, framing: &mut Framing) -> Stri
     let _ = tokio::time::timeout(ERROR_BODY, read).await;
     let text = String::from_utf8_lossy(&body);
     let words: Vec<&str> = text.split_whitespace().collect();
-    words.join(" ").chars().take(ERROR_WORDS).collect()
+    crate::secrets::beginning(&words.join(" "), ERROR_WORDS)
 }
 
 fn micros(d: Duration) -> u64 {

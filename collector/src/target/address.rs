@@ -151,8 +151,9 @@ impl std::str::FromStr for Address {
 /// What may be shown of a `--host` text: everything before the last `@` but the scheme is dropped, and so is the
 /// query; a text that is no address may hold a password anywhere there.
 pub(super) fn without_credentials(text: &str) -> String {
-    let text = text.split(['?', '#']).next().unwrap_or_default();
-    let Some((before, rest)) = text.rsplit_once('@') else { return text.to_owned() };
+    // The query goes last: a password may hold its mark.
+    let (before, rest) = text.rsplit_once('@').unwrap_or(("", text));
+    let rest = rest.split(['?', '#']).next().unwrap_or_default();
     let scheme = before.split_once("://").map_or_else(String::new, |(scheme, _)| format!("{scheme}://"));
     format!("{scheme}{rest}")
 }

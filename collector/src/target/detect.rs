@@ -142,7 +142,7 @@ fn excerpt(answer: &Answer) -> String {
     }
     let text = answer.text();
     let words: Vec<&str> = text.split_whitespace().collect();
-    let short: String = words.join(" ").chars().take(120).collect();
+    let short = crate::secrets::beginning(&words.join(" "), 120);
     if short.is_empty() { short } else { format!(" ({short})") }
 }
 
