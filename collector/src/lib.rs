@@ -5,6 +5,7 @@ pub mod cli;
 pub mod clock;
 pub mod event;
 pub mod host;
+pub mod kernel_time;
 pub mod load;
 pub mod output;
 pub mod plan;
