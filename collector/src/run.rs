@@ -5,7 +5,7 @@ use crate::cell::{Bench, CellMeasurement, CellOptions};
 use crate::clock::Clock;
 use crate::event::{Event, Events};
 use crate::load::Load;
-use crate::load::connection::{ConnectionError, Endpoint};
+use crate::load::endpoint::{ConnectionError, Endpoint};
 use crate::load::files::{TooFewFiles, raise_open_files};
 use crate::load::record::Outcome;
 use crate::load::stop::Stop;
@@ -133,7 +133,7 @@ async fn measure(
     plan: Plan,
 ) -> Result<RunRecord, RunError> {
     let load = Load::start(clock, 1).map_err(RunError::Threads)?;
-    let endpoint = Arc::new(Endpoint::resolve(&target.address, RESOLVE_LIMIT).await?);
+    let endpoint = Arc::new(Endpoint::resolve(&target.address, &target.roots, RESOLVE_LIMIT).await?);
     let scraper = matches!(target.metrics, MetricsAccess::Available).then(|| Scraper::start(clock, target));
     let bench = Bench { target, endpoint: &endpoint, load: &load, prompts, scraper: scraper.as_ref(), events };
     let settings = CellOptions {
@@ -153,7 +153,7 @@ async fn measure(
         if let Some(row) = prefill_row(&measured).filter(|_| !options.skip_prefill && prefilled.insert(planned.context_tokens)) {
             run.prefill.push(row);
         }
-        run.server.address = endpoint.address().map(|address| address.to_string());
+        run.server.address = Some(endpoint.address().to_string());
         dead = if measured.window.is_none() && never_connected(&measured) { dead + 1 } else { 0 };
         // A cell that was stopped before its window opened says nothing.
         if measured.window.is_some() || !measured.interrupted {

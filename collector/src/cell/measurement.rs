@@ -1,7 +1,7 @@
 //! What measuring a cell leaves behind. Plain data, from which the report is assembled.
 
 use crate::event::CellId;
-use crate::load::health::ClientHealth;
+use crate::load::health::{ClientHealth, TickLateness};
 use crate::load::record::StreamRecord;
 use crate::load::tokens::WindowTokens;
 use crate::plan::PlannedCell;
@@ -145,6 +145,12 @@ impl CellMeasurement {
         let seconds = self.window?.seconds();
         let tokens = self.tokens.as_ref()?.tokens;
         (tokens > 0 && seconds > 0.0).then(|| tokens as f64 / seconds)
+    }
+
+    /// How late the client's tick was inside the window; without a window, over all of the cell.
+    #[must_use]
+    pub fn tick(&self) -> Option<TickLateness> {
+        TickLateness::of(&self.client.ticks, self.window.map(|window| (window.start_us, window.end_us)))
     }
 
     /// Streams of which a request failed before the window was over. What breaks after it changes nothing.

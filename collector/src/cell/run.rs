@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::measurement::{CellMeasurement, FailurePhase, Warmup, Window};
 use super::ready::automatic_timeout_us;
 use crate::event::{CellId, Event, Events};
-use crate::load::connection::Endpoint;
+use crate::load::endpoint::Endpoint;
 use crate::load::health::ClientHealth;
 use crate::load::record::StreamRecord;
 use crate::load::request::RequestSource;

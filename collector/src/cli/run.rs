@@ -44,6 +44,10 @@ pub struct RunArgs {
     #[arg(long, value_name = "N", help_heading = "Server")]
     dcp_size: Option<u32>,
 
+    /// PEM file of authorities to trust besides the usual ones.
+    #[arg(long, value_name = "FILE", help_heading = "Server")]
+    ca_cert: Option<PathBuf>,
+
     /// Levels of concurrency.
     #[arg(long, value_name = "LIST", default_value = "1,2,4,8,16,32,64,128", help_heading = "Matrix")]
     concurrency: String,
@@ -112,6 +116,7 @@ impl RunArgs {
                 model: self.model.clone(),
                 kv_budget_tokens: self.kv_budget.or(self.max_total_tokens).filter(|tokens| *tokens > 0),
                 dcp_size: self.dcp_size,
+                ca_cert: self.ca_cert.clone(),
             },
             concurrency: parse_concurrency(&self.concurrency).map_err(|error| format!("--concurrency: {error}"))?,
             contexts: parse_contexts(&self.contexts).map_err(|error| format!("--contexts: {error}"))?,

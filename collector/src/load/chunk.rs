@@ -58,6 +58,20 @@ pub fn parse(data: &[u8]) -> Result<Chunk<'_>, serde_json::Error> {
     })
 }
 
+/// Reads the events of one stream.
+#[derive(Debug, Default)]
+pub struct ChunkReader {}
+
+impl ChunkReader {
+    /// Reads one event.
+    ///
+    /// # Errors
+    /// As of [`parse`].
+    pub fn read<'a>(&mut self, data: &'a [u8]) -> Result<Chunk<'a>, serde_json::Error> {
+        parse(data)
+    }
+}
+
 /// The words of an error event: its message, else its beginning.
 #[must_use]
 pub fn error_text(data: &[u8]) -> String {

@@ -1,21 +1,23 @@
 //! The load: connections, streams, and the exact record of what arrived when. It runs on threads
 //! of its own, and knows nothing of cells, scrapes or reports.
 
+mod answer;
 pub mod body;
 pub mod chunk;
-pub mod connection;
+pub mod endpoint;
 pub mod files;
+pub mod head;
 pub mod health;
 pub mod progress;
-mod reader;
 pub mod record;
 pub mod request;
-mod runtime;
+mod socket;
 pub mod sse;
 pub mod stop;
-mod ticker;
+mod stream;
+mod threads;
+pub mod tick;
 pub mod tokens;
-mod worker;
 
-pub use runtime::{Load, Streams, StreamsOptions};
-pub use worker::LoadLimits;
+pub use stream::LoadLimits;
+pub use threads::{Load, Streams, StreamsOptions};

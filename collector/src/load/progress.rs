@@ -20,10 +20,11 @@ const ACTIVE_AT_LEAST_US: u64 = 2_000_000;
 impl Progress {
     /// More output arrived. Called by the stream's worker only.
     pub(super) fn output(&self, t_us: u64, tokens: u64, gap_us: Option<u64>) {
-        self.tokens.fetch_add(tokens, Relaxed);
+        // There is one writer: nothing has to be locked for an addition.
+        self.tokens.store(self.tokens.load(Relaxed) + tokens, Relaxed);
         self.last_us.store(t_us, Relaxed);
-        if let Some(gap) = gap_us {
-            self.longest_gap_us.fetch_max(gap, Relaxed);
+        if gap_us.is_some_and(|gap| gap > self.longest_gap_us.load(Relaxed)) {
+            self.longest_gap_us.store(gap_us.unwrap_or(0), Relaxed);
         }
     }
 

@@ -38,15 +38,19 @@ impl Kinds {
     }
 }
 
-/// One event of a stream that carried output or usage.
+/// One event of a stream that said something: the first of a request, and all with output, more usage or a finish
+/// reason. 24 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// When the read that completed the event returned; microseconds on the run's clock.
+    /// When the last byte of the read that completed the event arrived, by the kernel's stamp; where there is
+    /// none, when that read returned. Microseconds on the run's clock.
     pub t_us: u64,
     /// Index into [`StreamRecord::requests`].
     pub request: u32,
     /// `u32::MAX`: no usage in this event. Read it through [`Arrival::usage`].
     usage: u32,
+    /// `u32::MAX`: no stamp of the kernel's. Read it through [`Arrival::queued_us`].
+    queued_us: u32,
     /// What it carried.
     pub kinds: Kinds,
 }
@@ -54,9 +58,15 @@ pub struct Arrival {
 impl Arrival {
     /// An arrival; `usage` is the request's completion tokens so far, where the event said so.
     #[must_use]
-    pub fn new(t_us: u64, request: u32, kinds: Kinds, usage: Option<u32>) -> Self {
-        let usage = usage.unwrap_or(u32::MAX);
-        Self { t_us, request, usage, kinds }
+    pub fn new(t_us: u64, request: u32, kinds: Kinds, usage: Option<u32>, queued_us: Option<u32>) -> Self {
+        let (usage, queued_us) = (usage.unwrap_or(u32::MAX), queued_us.unwrap_or(u32::MAX));
+        Self { t_us, request, usage, queued_us, kinds }
+    }
+
+    /// How long the bytes lay in the kernel before they were read, microseconds; absent without its stamp.
+    #[must_use]
+    pub fn queued_us(&self) -> Option<u32> {
+        (self.queued_us != u32::MAX).then_some(self.queued_us)
     }
 
     /// The request's completion tokens so far, where the event said so.
@@ -121,6 +131,8 @@ pub struct RequestRecord {
     pub ordinal: u32,
     /// When it should have been sent: the start of the cell's streams, or the end of the request before.
     pub due_us: u64,
+    /// When a connection was open for it; absent where that was so before it was due.
+    pub connected_us: Option<u64>,
     /// Just before its first byte was written, on an open connection.
     pub sent_us: Option<u64>,
     /// When its last byte had been handed to the kernel.
@@ -172,6 +184,7 @@ impl RequestRecord {
             stream,
             ordinal,
             due_us,
+            connected_us: None,
             sent_us: None,
             written_us: None,
             first_byte_us: None,
@@ -213,8 +226,32 @@ impl RequestRecord {
     /// Whole-request output tokens: the usage, else the chunks.
     #[must_use]
     pub fn output_tokens(&self) -> u32 {
-        self.usage_tokens.unwrap_or(self.chunks)
+        self.usage_tokens.filter(|usage| is_a_count(*usage, self.chunks)).unwrap_or(self.chunks)
     }
+
+    /// Takes an arrival of this request into its times. `grown`: its usage is more than any before.
+    pub(super) fn note(&mut self, arrival: &Arrival, grown: bool) {
+        let (t_us, kinds) = (arrival.t_us, arrival.kinds);
+        self.first_event_us.get_or_insert(t_us);
+        if kinds.is_output() || kinds.has(Kinds::FINISH) || grown {
+            self.first_sign_us.get_or_insert(t_us);
+        }
+        if kinds.is_output() {
+            match self.first_token_us {
+                None => self.first_token_us = Some(t_us),
+                Some(_) => {
+                    self.second_us.get_or_insert(t_us);
+                }
+            }
+            self.last_us = Some(t_us);
+        }
+    }
+}
+
+/// Whether a usage can be the number of a request's tokens so far. Some servers tell in each chunk what is in it:
+/// then it falls ever further behind the chunks. A chunk holds a token at least, but for halves of characters.
+pub(super) fn is_a_count(usage: u32, chunks: u32) -> bool {
+    usage.saturating_mul(8) >= chunks
 }
 
 /// All that one stream left behind.
@@ -244,6 +281,33 @@ impl StreamRecord {
         self.requests.iter().rfind(|r| r.outcome.is_failure())
     }
 
+    /// Takes the kernel's stamps back: all times become those of the reads.
+    pub(super) fn use_read_times(&mut self) {
+        for arrival in &mut self.arrivals {
+            arrival.t_us += u64::from(arrival.queued_us().unwrap_or(0));
+            arrival.queued_us = u32::MAX;
+        }
+        for request in &mut self.requests {
+            request.first_event_us = None;
+            request.first_sign_us = None;
+            request.first_token_us = None;
+            request.second_us = None;
+            request.last_us = None;
+        }
+        let mut known = (u32::MAX, 0);
+        for arrival in &self.arrivals {
+            let Some(request) = self.requests.get_mut(arrival.request as usize) else { continue };
+            if known.0 != arrival.request {
+                known = (arrival.request, 0);
+                // Of the head alone no time of reading was kept; it came with the first event, or before.
+                request.first_byte_us = Some(arrival.t_us);
+            }
+            let grown = arrival.usage().is_some_and(|usage| usage > known.1);
+            known.1 = known.1.max(arrival.usage().unwrap_or(0));
+            request.note(arrival, grown);
+        }
+    }
+
     /// The arrivals of one request, in order.
     pub fn arrivals_of(&self, request: usize) -> impl Iterator<Item = &Arrival> {
         self.arrivals.iter().filter(move |a| a.request as usize == request)
@@ -263,9 +327,40 @@ mod tests {
 
     #[test]
     fn absent_usage_is_not_zero_usage() {
-        let arrival = |u| Arrival::new(1, 0, Kinds::CONTENT, u).usage();
+        let arrival = |u| Arrival::new(1, 0, Kinds::CONTENT, u, None).usage();
         assert_eq!(arrival(None), None);
         assert_eq!(arrival(Some(0)), Some(0));
+    }
+
+    #[test]
+    fn stamps_that_are_taken_back_leave_the_times_of_the_reads() {
+        let arrival = |t, kinds, usage, queued| Arrival::new(t, 0, kinds, usage, Some(queued));
+        let arrivals = [
+            arrival(10, Kinds::ROLE, Some(0), 5),
+            arrival(20, Kinds::CONTENT, Some(1), 7),
+            arrival(30, Kinds::CONTENT, Some(2), 1),
+            arrival(40, Kinds::FINISH, Some(2), 2),
+        ];
+        let mut request = RequestRecord::due("x".into(), 0, 0, 5);
+        arrivals.iter().for_each(|a| request.note(a, false));
+        let mut stream = StreamRecord { requests: vec![request], arrivals: arrivals.to_vec(), ..StreamRecord::default() };
+        stream.use_read_times();
+        let r = &stream.requests[0];
+        assert_eq!((r.first_event_us, r.first_sign_us, r.first_token_us), (Some(15), Some(27), Some(27)));
+        assert_eq!((r.second_us, r.last_us), (Some(31), Some(31)));
+        assert!(stream.arrivals.iter().all(|a| a.queued_us().is_none()));
+        assert_eq!(size_of::<Arrival>(), 24);
+    }
+
+    #[test]
+    fn a_usage_far_behind_the_chunks_is_no_count() {
+        let mut r = RequestRecord::due("x".into(), 0, 0, 5);
+        (r.chunks, r.usage_tokens) = (100, Some(1));
+        assert_eq!(r.output_tokens(), 100);
+        (r.chunks, r.usage_tokens) = (100, Some(98));
+        assert_eq!(r.output_tokens(), 98);
+        (r.chunks, r.usage_tokens) = (0, Some(7));
+        assert_eq!(r.output_tokens(), 7);
     }
 
     #[test]

@@ -39,6 +39,13 @@ impl SseParser {
         Self::default()
     }
 
+    /// Back at the start, with its buffers kept.
+    pub fn reset(&mut self) {
+        self.line.clear();
+        self.data.clear();
+        (self.open, self.skip_lf, self.started) = (false, false, false);
+    }
+
     /// Takes what a read brought and hands the data of each event that it completes to `event`.
     ///
     /// # Errors

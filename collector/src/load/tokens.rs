@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::record::{Arrival, StreamRecord};
+use super::record::{Arrival, StreamRecord, is_a_count};
 
 /// Where a token count comes from, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -154,7 +154,7 @@ impl Ratio {
                 known.chunks = chunks;
             }
         }
-        known
+        if usage_counts(arrivals) { known } else { Self::default() }
     }
 
     /// Tokens of the first `chunks` chunks at this ratio, rounded to the nearest.
@@ -178,6 +178,7 @@ fn stream_points(stream: &StreamRecord, borrowed: Ratio) -> Vec<TokenPoint> {
 
 fn request_points(arrivals: &[Arrival], borrowed: Ratio, points: &mut Vec<TokenPoint>) {
     let with_usage = if is_continuous(arrivals) { TokenSource::ContinuousUsage } else { TokenSource::FinalUsageSpread };
+    let counts = usage_counts(arrivals);
     let mut known = 0;
     // First point of those whose tokens the next usage will tell.
     let mut open = points.len();
@@ -186,7 +187,7 @@ fn request_points(arrivals: &[Arrival], borrowed: Ratio, points: &mut Vec<TokenP
         if chunk {
             points.push(TokenPoint { t_us: a.t_us, tokens: 0, request: a.request, chunk, source: with_usage });
         }
-        let Some(usage) = a.usage() else { continue };
+        let Some(usage) = a.usage().filter(|_| counts) else { continue };
         let delta = usage.saturating_sub(known);
         known = known.max(usage);
         let waiting = points.get_mut(open..).unwrap_or_default();
@@ -208,6 +209,13 @@ fn request_points(arrivals: &[Arrival], borrowed: Ratio, points: &mut Vec<TokenP
             spread(rest, one, TokenSource::ChunksFallback);
         }
     }
+}
+
+/// Whether a request's usage is the number of its tokens so far.
+fn usage_counts(arrivals: &[Arrival]) -> bool {
+    let most = arrivals.iter().filter_map(Arrival::usage).max().unwrap_or(0);
+    let chunks = arrivals.iter().filter(|a| a.kinds.is_output()).count();
+    is_a_count(most, u32::try_from(chunks).unwrap_or(u32::MAX))
 }
 
 /// Gives each point its share, in whole tokens whose sum is right after every one of them.
@@ -254,7 +262,7 @@ mod tests {
             for &(t, text, usage) in *events {
                 let kinds = if text { Kinds::CONTENT } else { Kinds::default() };
                 let r = u32::try_from(r).unwrap();
-                record.arrivals.push(Arrival::new(t, r, kinds, usage));
+                record.arrivals.push(Arrival::new(t, r, kinds, usage, None));
             }
         }
         record
@@ -337,6 +345,12 @@ mod tests {
     }
 
     #[test]
+    fn usage_that_tells_each_chunks_own_tokens_is_not_taken_for_their_sum() {
+        let events: Vec<Event> = (0..100).map(|i| (i, true, Some(1))).collect();
+        assert_eq!(count(&[stream(&[&events])], 0, 1000), (100, Some(ChunksFallback)));
+    }
+
+    #[test]
     fn per_second_leaves_out_the_last_part() {
         let s = [stream(&[&[(0, true, Some(2)), (1_200_000, true, Some(5)), (2_100_000, true, Some(9))]])];
         assert_eq!(TokenTimeline::new(&s).per_second(0, 2_500_000), [2, 3]);
@@ -359,7 +373,7 @@ mod tests {
                 let usage = more.map(|m| { known += m; known });
                 let kinds = if text { Kinds::CONTENT } else { Kinds::default() };
                 let request = u32::try_from(i / restart_every).unwrap();
-                s.arrivals.push(Arrival::new(t, request, kinds, usage));
+                s.arrivals.push(Arrival::new(t, request, kinds, usage, None));
             }
             let timeline = TokenTimeline::new(&[s]);
             let whole = timeline.window(0, u64::MAX).tokens;

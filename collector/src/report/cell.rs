@@ -249,8 +249,8 @@ fn scheduler(cell: &mut Cell, measured: &CellMeasurement) {
 
 fn own(measured: &CellMeasurement, context: &CellContext<'_>, timeline: &TokenTimeline, reasons: &[Reason]) -> CellOwn {
     let client = &measured.client;
-    let tick =
-        |of: fn(&crate::load::health::TickLateness) -> u64| Field::or_null(client.tick.as_ref().map(of)).map(|us: u64| Num(us.into()));
+    let late = measured.tick();
+    let tick = |of: fn(&crate::load::health::TickLateness) -> u64| Field::or_null(late.as_ref().map(of)).map(|us: u64| Num(us.into()));
     let requests: usize = measured.streams.iter().map(|stream| stream.requests.len()).sum();
     let scout = measured.scout.as_ref();
     let (tokens, counted_by) = context.prompt_tokens.map_or((None, "estimate"), |(tokens, by)| (Some(tokens), by));
@@ -279,8 +279,8 @@ fn own(measured: &CellMeasurement, context: &CellContext<'_>, timeline: &TokenTi
             tick_late_p50_us: tick(|t| t.p50_us),
             tick_late_p99_us: tick(|t| t.p99_us),
             tick_late_max_us: tick(|t| t.max_us),
-            ticks: Field::or_null(client.tick.map(|t| t.ticks.into())),
-            load_cpu_us: Field::or_null(client.load_cpu_us.map(Into::into)),
+            ticks: Field::or_null(late.map(|t| t.ticks.into())),
+            load_cpu_us: Field::count(client.load_cpu_us),
             span_us: Field::count(client.span_us),
             load_threads: Field::int(client.threads),
             connections_opened: Field::int(client.connections_opened),

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::http::{self, Answer};
 use super::{
     ASK_LIMIT, Address, Credentials, Engine, Limit, METRICS_PROBE_LIMIT, MetricsAccess, Target, TargetError, TargetOptions, Tokenize,
-    llama_cpp, proxy, sglang, vllm,
+    TrustedRoots, llama_cpp, proxy, sglang, vllm,
 };
 use crate::scrape::engines::has_metrics_of;
 
@@ -57,7 +57,8 @@ pub(super) async fn detect(options: &TargetOptions) -> Result<Target, TargetErro
         (None, Some((user, password))) => Credentials::basic(&user, &password),
         (key, _) => Credentials::choose(key.as_deref(), |name| std::env::var(name).ok()),
     };
-    let client = http::client(&address, &credentials)?;
+    let roots = TrustedRoots::read(options.ca_cert.as_deref())?;
+    let client = http::client(&roots, &credentials)?;
     let models_url = address.url("/v1/models");
     let answer = http::get(&client, &models_url, ASK_LIMIT).await?;
     let (models_json, models) = read_models(&answer, &models_url)?;
@@ -102,6 +103,7 @@ pub(super) async fn detect(options: &TargetOptions) -> Result<Target, TargetErro
         tokenize,
         startup_lines,
         warnings: found.warnings,
+        roots,
         client,
     })
 }

@@ -11,6 +11,14 @@ pub enum TargetError {
         /// What is wrong with it.
         reason: String,
     },
+    /// `--ca-cert` is no file of certificates.
+    #[error("--ca-cert {}: {reason}; give a PEM file with the certificates of the authorities to trust", file.display())]
+    BadRoots {
+        /// As given.
+        file: std::path::PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// Nobody listens.
     #[error("nothing listens at {url}; start the server, or give its --host and --port")]
     Refused {

@@ -1,14 +1,14 @@
-//! Questions to a server before anything is measured: one GET each, no redirects, no proxy on
-//! loopback, and errors in words.
+//! Questions to a server before anything is measured: one GET each, no redirects, no proxy (the load goes
+//! straight to the server as well), and errors in words.
 
 use std::error::Error as _;
 use std::time::Duration;
 
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 
-use super::address::Address;
 use super::credentials::Credentials;
 use super::error::TargetError;
+use super::roots::TrustedRoots;
 
 /// More than any list of models; what is longer is something else.
 const MAX_BODY: usize = 16 << 20;
@@ -46,22 +46,23 @@ impl Answer {
 }
 
 /// A client for everything but the load.
-pub(super) fn client(address: &Address, credentials: &Credentials) -> Result<reqwest::Client, TargetError> {
+pub(super) fn client(roots: &TrustedRoots, credentials: &Credentials) -> Result<reqwest::Client, TargetError> {
     let mut headers = HeaderMap::new();
     if let Some(value) = credentials.header() {
         let mut value = HeaderValue::from_str(value).map_err(|e| TargetError::Client { reason: e.to_string() })?;
         value.set_sensitive(true);
         headers.insert(AUTHORIZATION, value);
     }
-    let mut builder = reqwest::Client::builder()
+    let builder = reqwest::Client::builder()
         .default_headers(headers)
         .redirect(reqwest::redirect::Policy::none())
         .user_agent(concat!("tokscope/", env!("CARGO_PKG_VERSION")))
-        .tcp_nodelay(true);
-    if address.is_loopback() {
-        builder = builder.no_proxy();
-    }
-    builder.build().map_err(|e| TargetError::Client { reason: e.to_string() })
+        .tcp_nodelay(true)
+        .no_proxy();
+    let bad = |e: reqwest::Error| TargetError::Client { reason: e.to_string() };
+    let certificates = roots.certificates().iter().map(|der| reqwest::Certificate::from_der(der).map_err(bad));
+    let certificates = certificates.collect::<Result<Vec<_>, _>>()?;
+    certificates.into_iter().fold(builder, reqwest::ClientBuilder::add_root_certificate).build().map_err(bad)
 }
 
 /// One GET.

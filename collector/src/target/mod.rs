@@ -8,6 +8,7 @@ mod error;
 mod http;
 mod llama_cpp;
 mod proxy;
+mod roots;
 mod sglang;
 mod vllm;
 
@@ -18,6 +19,7 @@ pub use credentials::Credentials;
 pub(crate) use detect::thousands;
 pub use error::TargetError;
 pub(crate) use http::{body_of, root_cause};
+pub use roots::TrustedRoots;
 
 /// Which engine answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -71,6 +73,8 @@ pub struct TargetOptions {
     pub kv_budget_tokens: Option<u64>,
     /// `--dcp-size`: multiplies the KV budget read from the server.
     pub dcp_size: Option<u32>,
+    /// `--ca-cert`: a PEM file of authorities to trust besides the usual ones.
+    pub ca_cert: Option<std::path::PathBuf>,
 }
 
 impl std::fmt::Debug for TargetOptions {
@@ -82,6 +86,7 @@ impl std::fmt::Debug for TargetOptions {
             .field("model", &self.model)
             .field("kv_budget_tokens", &self.kv_budget_tokens)
             .field("dcp_size", &self.dcp_size)
+            .field("ca_cert", &self.ca_cert)
             .finish()
     }
 }
@@ -146,6 +151,8 @@ pub struct Target {
     pub startup_lines: Vec<String>,
     /// Doubts that came up, each a sentence.
     pub warnings: Vec<String>,
+    /// Authorities trusted besides the usual ones.
+    pub roots: TrustedRoots,
     /// For every call but those on a token's path.
     pub client: reqwest::Client,
 }

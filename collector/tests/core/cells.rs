@@ -8,7 +8,7 @@ use tokscope_collector::cell::{Bench, CellMeasurement, CellOptions, FailurePhase
 use tokscope_collector::clock::Clock;
 use tokscope_collector::event::{Event, Events};
 use tokscope_collector::load::Load;
-use tokscope_collector::load::connection::Endpoint;
+use tokscope_collector::load::endpoint::Endpoint;
 use tokscope_collector::load::stop::Stop;
 use tokscope_collector::plan::PlannedCell;
 use tokscope_collector::prompt::calibrate;
@@ -35,7 +35,7 @@ fn stream(n: u32) -> Vec<Do> {
 async fn measure(server: &Server) -> (CellMeasurement, Vec<String>) {
     let clock = Clock::start();
     let target = Target::detect(&TargetOptions { host: format!("http://{}", server.addr), ..TargetOptions::default() }).await.unwrap();
-    let endpoint = Endpoint::resolve(&target.address, Duration::from_secs(5)).await;
+    let endpoint = Endpoint::resolve(&target.address, &target.roots, Duration::from_secs(5)).await;
     let endpoint = Arc::new(endpoint.unwrap());
     let prompts = calibrate(&target, &[0], 1).await;
     let scraper = (target.metrics_warning().is_none()).then(|| Scraper::start(clock, &target));

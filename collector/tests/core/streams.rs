@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokscope_collector::clock::Clock;
-use tokscope_collector::load::connection::Endpoint;
+use tokscope_collector::load::endpoint::Endpoint;
 use tokscope_collector::load::health::ClientHealth;
 use tokscope_collector::load::record::{Outcome, RequestRecord, StreamRecord};
 use tokscope_collector::load::request::{PreparedRequest, RequestSource};
 use tokscope_collector::load::{Load, LoadLimits, Streams, StreamsOptions};
-use tokscope_collector::target::Address;
+use tokscope_collector::target::{Address, TrustedRoots};
 
 use crate::server::{DONE, Do, STREAM_HEAD, Server, event, finish, send, whole};
 
@@ -45,7 +45,7 @@ struct Running {
 async fn open(addr: SocketAddr, count: u32, max: Option<u32>, limits: LoadLimits, body: usize) -> Running {
     let load = Load::start(Clock::start(), 1).unwrap();
     let address: Address = format!("http://{addr}").parse().unwrap();
-    let endpoint = Arc::new(Endpoint::resolve(&address, limits.connect).await.unwrap());
+    let endpoint = Arc::new(Endpoint::resolve(&address, &TrustedRoots::default(), limits.connect).await.unwrap());
     let shared = Bytes::from(vec![b'x'; body]);
     let source: Arc<dyn RequestSource> = Arc::new(Plain { shared });
     let options = StreamsOptions { count, max_requests: max, limits, max_tokens: 64 };
@@ -115,7 +115,7 @@ async fn nobody_there_is_a_connect_failure_of_the_endpoint() {
     let addr = listener.local_addr().unwrap();
     drop(listener);
     let address: Address = format!("http://{addr}").parse().unwrap();
-    let e = Endpoint::resolve(&address, Duration::from_secs(2)).await.unwrap_err();
+    let e = Endpoint::resolve(&address, &TrustedRoots::default(), Duration::from_secs(2)).await.unwrap_err();
     assert!(e.to_string().contains(&addr.to_string()), "{e}");
 }
 
@@ -259,8 +259,8 @@ async fn a_localhost_that_is_ipv4_only_is_found() {
     let body = format!("{STREAM_HEAD}{}{}{DONE}", event("a", Some(1)), finish());
     let server = Server::start(true, move |_, _| vec![send(&body)]).await;
     let address: Address = format!("http://localhost:{}", server.addr.port()).parse().unwrap();
-    let endpoint = Endpoint::resolve(&address, Duration::from_secs(5)).await.unwrap();
-    assert_eq!(endpoint.address(), Some(server.addr));
+    let endpoint = Endpoint::resolve(&address, &TrustedRoots::default(), Duration::from_secs(5)).await.unwrap();
+    assert_eq!(endpoint.address(), server.addr);
 }
 
 #[tokio::test]

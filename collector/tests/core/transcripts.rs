@@ -60,7 +60,7 @@ fn read<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Read {
         out.usage.prompt_tokens = usage.prompt_tokens.or(out.usage.prompt_tokens);
         out.usage.cached_tokens = usage.cached_tokens.or(out.usage.cached_tokens);
         out.finish = chunk.finish_reason.map(std::borrow::Cow::into_owned).or(out.finish.take());
-        record.arrivals.push(Arrival::new(t_us, 0, chunk.kinds, usage.completion_tokens));
+        record.arrivals.push(Arrival::new(t_us, 0, chunk.kinds, usage.completion_tokens, None));
     };
     for piece in pieces {
         let mut rest = piece;

@@ -6,7 +6,7 @@ use tokscope_collector::cell::{Bench, CellMeasurement, CellOptions};
 use tokscope_collector::clock::Clock;
 use tokscope_collector::event::{Event, Events, Stamped};
 use tokscope_collector::load::Load;
-use tokscope_collector::load::connection::Endpoint;
+use tokscope_collector::load::endpoint::Endpoint;
 use tokscope_collector::load::record::Outcome;
 use tokscope_collector::load::stop::{Stop, stop_pair};
 use tokscope_collector::load::tokens::TokenSource;
@@ -33,7 +33,7 @@ impl Lab {
         let clock = Clock::start();
         let target = Target::detect(&TargetOptions { host: simulator.url(), ..TargetOptions::default() }).await.unwrap();
         let connect = std::time::Duration::from_secs(5);
-        let endpoint = Endpoint::resolve(&target.address, connect).await.unwrap();
+        let endpoint = Endpoint::resolve(&target.address, &target.roots, connect).await.unwrap();
         let prompts = calibrate(&target, contexts, 1).await;
         let scraper = target.metrics_warning().is_none().then(|| Scraper::start(clock, &target));
         let (to, heard) = tokio::sync::mpsc::unbounded_channel();
@@ -140,7 +140,7 @@ async fn a_cells_tokens_are_those_the_server_handed_over() {
         }
     }
     assert_eq!(m.client.connections_opened, 4);
-    assert!(m.client.tick.unwrap().ticks > 500);
+    assert!(m.tick().unwrap().ticks > 500);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -256,7 +256,7 @@ async fn tokens_and_ttft_agree_with_the_truth_request_by_request() {
                 apart_ms.len(),
                 truth.late_ns.p99,
                 truth.late_ns.max,
-                m.client.tick,
+                m.tick(),
                 m.client.load_cpu_us,
                 m.client.span_us,
                 m.client.start_spread_us,

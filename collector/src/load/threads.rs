@@ -1,0 +1,417 @@
+//! The load threads: each waits for its streams' sockets, and does nothing else but read, record and send. What is
+//! asked of it from outside are two flags; what it gives is the streams' records at the end.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll;
+use rustix::time::Timespec;
+use tokio::sync::oneshot;
+
+use super::endpoint::Endpoint;
+use super::health::{ClientHealth, StampSource};
+use super::progress::Progress;
+use super::record::StreamRecord;
+use super::request::RequestSource;
+use super::stream::{Context, LoadLimits, Stream};
+use super::tick::{PERIOD_US, Ticker, Ticks};
+use crate::clock::{Clock, thread_cpu_us};
+use crate::kernel_time::RealClock;
+
+/// Room made ahead of time for a stream's arrivals: at most this many, 24 bytes each. What isn't used is never
+/// touched, and so takes no memory.
+const MOST_EXPECTED_ARRIVALS: usize = 1 << 15;
+/// Connections begun at once: a server's queue of new ones is short.
+const OPENING_AT_ONCE: usize = 64;
+/// Of the epoll's answer.
+const EVENTS: usize = 256;
+/// The place of the timer among the streams.
+const TIMER: u64 = u64::MAX;
+/// Requests prepared before sockets are looked at again.
+const PREPARED_A_TURN: usize = 16;
+/// Between two looks at the flags while nothing flows.
+const FLAG_LOOK: Duration = Duration::from_millis(1);
+/// Ticks between two looks at limits and clocks.
+const CHECK_TICKS: usize = 25;
+
+/// Threads that do nothing but carry streams, one group of streams after the other. Each stream stays on one of them.
+#[derive(Debug)]
+pub struct Load {
+    clock: Clock,
+    threads: Vec<LoadThread>,
+}
+
+#[derive(Debug)]
+struct LoadThread {
+    /// Dropped to end the thread.
+    groups: Option<mpsc::Sender<Group>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+/// What streams shall do.
+#[derive(Clone, Debug)]
+pub struct StreamsOptions {
+    /// How many.
+    pub count: u32,
+    /// Requests each sends at most; `None`: until stopped.
+    pub max_requests: Option<u32>,
+    /// How long they wait for what.
+    pub limits: LoadLimits,
+    /// Output limit of a request, tokens: room is made for as many arrivals.
+    pub max_tokens: u32,
+}
+
+/// What a thread is told while its streams run.
+#[derive(Debug, Default)]
+struct Control {
+    start: AtomicBool,
+    stop: AtomicBool,
+    /// Streams that have not ended.
+    alive: AtomicUsize,
+}
+
+/// The streams of one thread.
+struct Group {
+    endpoint: Arc<Endpoint>,
+    source: Arc<dyn RequestSource>,
+    options: StreamsOptions,
+    progress: Arc<[Progress]>,
+    control: Arc<Control>,
+    /// Their numbers.
+    streams: Vec<u32>,
+    opened: oneshot::Sender<()>,
+    done: oneshot::Sender<Done>,
+}
+
+/// What a thread leaves behind.
+#[derive(Debug)]
+struct Done {
+    records: Vec<StreamRecord>,
+    ticks: Ticks,
+    cpu_us: u64,
+    tick_cpu_us: Option<u64>,
+    span_us: u64,
+    reads: u64,
+    stamped: u64,
+    unstamped: Option<String>,
+}
+
+impl Load {
+    /// Starts `threads` load threads (at least one).
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub fn start(clock: Clock, threads: usize) -> io::Result<Self> {
+        let threads = (0..threads.max(1)).map(|index| LoadThread::start(clock, index));
+        Ok(Self { clock, threads: threads.collect::<io::Result<_>>()? })
+    }
+
+    /// The clock it stamps with.
+    #[must_use]
+    pub fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    /// Opens one connection a stream and prepares the first requests; returns when all are open or
+    /// have failed. Nothing is sent before [`Streams::start`]. One group of streams runs at a time: another one
+    /// waits for the end of the one before.
+    pub async fn open(&self, endpoint: &Arc<Endpoint>, source: &Arc<dyn RequestSource>, options: &StreamsOptions) -> Streams {
+        let progress: Arc<[Progress]> = (0..options.count).map(|_| Progress::default()).collect();
+        let control = Arc::new(Control { alive: AtomicUsize::new(options.count as usize), ..Control::default() });
+        let (mut all_opened, mut all_done) = (Vec::new(), Vec::new());
+        let first = (0_u32..).take(self.threads.len());
+        for (first, thread) in first.zip(&self.threads) {
+            let (opened, is_opened) = oneshot::channel();
+            let (done, is_done) = oneshot::channel();
+            let group = Group {
+                endpoint: Arc::clone(endpoint),
+                source: Arc::clone(source),
+                options: options.clone(),
+                progress: Arc::clone(&progress),
+                control: Arc::clone(&control),
+                streams: (first..options.count).step_by(self.threads.len()).collect(),
+                opened,
+                done,
+            };
+            // A thread that is gone drops the group, which ends both waits.
+            if let Some(groups) = &thread.groups {
+                let _ = groups.send(group);
+            }
+            all_opened.push(is_opened);
+            all_done.push(is_done);
+        }
+        for opened in all_opened {
+            let _ = opened.await;
+        }
+        Streams { count: options.count, progress, control, done: all_done }
+    }
+}
+
+impl LoadThread {
+    fn start(clock: Clock, index: usize) -> io::Result<Self> {
+        let (groups, inbox) = mpsc::channel::<Group>();
+        let thread = std::thread::Builder::new().name(format!("load-{index}")).spawn(move || {
+            while let Ok(group) = inbox.recv() {
+                carry(clock, group);
+            }
+        })?;
+        Ok(Self { groups: Some(groups), thread: Some(thread) })
+    }
+}
+
+impl Drop for LoadThread {
+    fn drop(&mut self) {
+        drop(self.groups.take());
+        if let Some(thread) = self.thread.take() {
+            // A load thread that panicked has been noticed by its streams' join already.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Runs a group to its end and hands over what it leaves behind.
+fn carry(clock: Clock, group: Group) {
+    let Group { endpoint, source, options, progress, control, streams, opened, done } = group;
+    // Without an event queue there is nothing to run: both waits end, and the records are empty.
+    let Ok(epoll) = epoll::create(epoll::CreateFlags::CLOEXEC) else { return };
+    let mut context = Context {
+        clock,
+        endpoint: &endpoint,
+        source: source.as_ref(),
+        limits: options.limits,
+        progress: &progress,
+        max_requests: options.max_requests,
+        max_tokens: options.max_tokens,
+        epoll,
+        real: RealClock::read(),
+        buffer: Context::read_buffer(),
+        reads: 0,
+        stamped: 0,
+        unstamped: None,
+        ended: 0,
+        to_send: Vec::new(),
+        to_prepare: Vec::new(),
+        to_read: Vec::new(),
+    };
+    let expected = (options.max_tokens as usize).saturating_mul(2).min(MOST_EXPECTED_ARRIVALS);
+    let mut streams: Vec<Stream> =
+        streams.into_iter().enumerate().map(|(place, stream)| Stream::new(place, stream, expected, &context)).collect();
+    let mut turns = Turns { events: Vec::with_capacity(EVENTS), ticker: None };
+    turns.open(&mut streams, &mut context, &control);
+    let _ = opened.send(());
+    let (started, stopped) = (|| control.start.load(Ordering::Acquire), || control.stop.load(Ordering::Acquire));
+    while !started() && !stopped() {
+        std::thread::sleep(FLAG_LOOK);
+    }
+    let (cpu_us, start_us) = (thread_cpu_us(), clock.now_us());
+    if !stopped() {
+        turns.run(start_us, &mut streams, &mut context, &control);
+    }
+    let end_us = clock.now_us();
+    streams.iter_mut().for_each(|stream| stream.cut(&mut context));
+    if let Some(step_ns) = context.real.stepped(&RealClock::read()) {
+        let step_ms = step_ns as f64 / 1e6;
+        context.unstamped = Some(format!("the system's clock was set by {step_ms:+.1} ms meanwhile, so the kernel's times are not used"));
+        context.stamped = 0;
+        streams.iter_mut().for_each(|stream| stream.record.use_read_times());
+    }
+    let (ticks, tick_cpu_us) = turns.ticker.map_or((Ticks::default(), None), |ticker| (ticker.ticks.clone(), ticker.cpu_us()));
+    // Whoever asked may have given it up.
+    let _ = done.send(Done {
+        records: streams.into_iter().map(|stream| stream.record).collect(),
+        ticks,
+        cpu_us: thread_cpu_us() - cpu_us,
+        tick_cpu_us,
+        span_us: end_us - start_us,
+        reads: context.reads,
+        stamped: context.stamped,
+        unstamped: context.unstamped,
+    });
+}
+
+/// The thread's loop.
+struct Turns {
+    events: Vec<epoll::Event>,
+    ticker: Option<Ticker>,
+}
+
+/// What woke the thread.
+#[derive(Clone, Copy, Default)]
+struct Woken {
+    by_timer: bool,
+    by_streams: bool,
+}
+
+impl Turns {
+    /// Opens the connections.
+    fn open(&mut self, streams: &mut [Stream], context: &mut Context<'_>, control: &Control) {
+        let mut next_check_us = 0;
+        while !control.stop.load(Ordering::Acquire) {
+            let opening = streams.iter().filter(|stream| stream.is_connecting()).count();
+            let new = streams.iter_mut().filter(|stream| stream.is_new());
+            new.take(OPENING_AT_ONCE.saturating_sub(opening)).for_each(|stream| stream.open(context));
+            if !streams.iter().any(|stream| stream.is_new() || stream.is_connecting()) {
+                return;
+            }
+            self.wait(Some(FLAG_LOOK), streams, context);
+            let now_us = context.clock.now_us();
+            if now_us >= next_check_us {
+                next_check_us = now_us + CHECK_TICKS as u64 * PERIOD_US;
+                streams.iter_mut().for_each(|stream| stream.check(now_us, context));
+            }
+        }
+    }
+
+    /// Sends the first requests, and goes on until all streams have ended or are told to.
+    fn run(&mut self, start_us: u64, streams: &mut [Stream], context: &mut Context<'_>, control: &Control) {
+        // Without a timer the limits aren't watched and the client doesn't know itself: better no streams.
+        let Ok(ticker) = Ticker::start(context.clock) else { return };
+        if epoll::add(&context.epoll, &ticker, epoll::EventData::new_u64(TIMER), epoll::EventFlags::IN).is_err() {
+            return;
+        }
+        self.ticker = Some(ticker);
+        streams.iter_mut().for_each(|stream| stream.begin(start_us, context));
+        let (mut ended, mut ticks, mut places) = (0, 0, Vec::new());
+        while context.ended < streams.len() && !control.stop.load(Ordering::Acquire) {
+            let working = !(context.to_read.is_empty() && context.to_send.is_empty() && context.to_prepare.is_empty());
+            let woken = self.wait(working.then_some(Duration::ZERO), streams, context);
+            // Everything that has arrived is read before anything is sent, and sent before anything is prepared.
+            std::mem::swap(&mut context.to_read, &mut places);
+            places.drain(..).for_each(|place| streams[place].read(true, context));
+            std::mem::swap(&mut context.to_send, &mut places);
+            for place in places.drain(..) {
+                let due_us = streams[place].ended_us();
+                streams[place].begin(due_us, context);
+            }
+            for _ in 0..PREPARED_A_TURN {
+                let Some(place) = context.to_prepare.pop() else { break };
+                streams[place].prepare(context);
+            }
+            if let Some(ticker) = &mut self.ticker {
+                if woken.by_timer {
+                    ticker.fired(context.clock.now_us(), !woken.by_streams && !working);
+                    ticks += 1;
+                } else {
+                    ticker.interrupted();
+                }
+            }
+            if ticks >= CHECK_TICKS {
+                ticks = 0;
+                let now_us = context.clock.now_us();
+                streams.iter_mut().for_each(|stream| stream.check(now_us, context));
+            }
+            if context.ended > ended {
+                control.alive.fetch_sub(context.ended - ended, Ordering::Release);
+                ended = context.ended;
+            }
+        }
+    }
+
+    /// Waits until a socket or the timer is ready, at most for `limit`, and lets the streams do what they can.
+    fn wait(&mut self, limit: Option<Duration>, streams: &mut [Stream], context: &mut Context<'_>) -> Woken {
+        let limit = limit.map(|limit| Timespec { tv_sec: 0, tv_nsec: i64::from(limit.subsec_nanos()) });
+        self.events.clear();
+        let mut woken = Woken::default();
+        // Interrupted or not, the next turn looks again.
+        if epoll::wait(&context.epoll, spare_capacity(&mut self.events), limit.as_ref()).is_err() {
+            return woken;
+        }
+        let over = epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR;
+        for event in &self.events {
+            let (place, flags) = (event.data.u64(), event.flags);
+            match usize::try_from(place).ok().and_then(|place| streams.get_mut(place)) {
+                Some(stream) => {
+                    woken.by_streams = true;
+                    stream.ready(flags.intersects(over), context);
+                }
+                None => woken.by_timer |= place == TIMER,
+            }
+        }
+        woken
+    }
+}
+
+/// Streams that are open.
+#[derive(Debug)]
+pub struct Streams {
+    count: u32,
+    progress: Arc<[Progress]>,
+    control: Arc<Control>,
+    done: Vec<oneshot::Receiver<Done>>,
+}
+
+impl Drop for Streams {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Streams {
+    /// Lets all streams send.
+    pub fn start(&self) {
+        self.control.start.store(true, Ordering::Release);
+    }
+
+    /// Cuts all streams.
+    pub fn stop(&self) {
+        self.control.stop.store(true, Ordering::Release);
+    }
+
+    /// How far each stream is.
+    #[must_use]
+    pub fn progress(&self) -> &[Progress] {
+        &self.progress
+    }
+
+    /// Whether every stream has ended by itself.
+    #[must_use]
+    pub fn all_ended(&self) -> bool {
+        self.control.alive.load(Ordering::Acquire) == 0
+    }
+
+    /// Waits until every stream has ended by itself.
+    pub async fn ended(&self) {
+        while !self.all_ended() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+
+    /// Cuts what still runs and collects the records, stream 0 first. What a thread doesn't hand over within
+    /// `limit` is given up: those records are empty.
+    pub async fn join(mut self, limit: Duration) -> (Vec<StreamRecord>, ClientHealth) {
+        self.stop();
+        let until = tokio::time::Instant::now() + limit;
+        let mut records: Vec<StreamRecord> = (0..self.count).map(|stream| StreamRecord { stream, ..StreamRecord::default() }).collect();
+        let threads = u32::try_from(self.done.len()).unwrap_or(u32::MAX);
+        let mut health = ClientHealth { threads, ..ClientHealth::default() };
+        let (mut stamped, mut unstamped, mut tick_cpu_us) = (0, None, Some(0));
+        for done in std::mem::take(&mut self.done) {
+            let Ok(Ok(done)) = tokio::time::timeout_at(until, done).await else { continue };
+            for record in done.records {
+                if let Some(place) = records.get_mut(record.stream as usize) {
+                    *place = record;
+                }
+            }
+            health.ticks.push(done.ticks);
+            health.load_cpu_us += done.cpu_us;
+            health.span_us = health.span_us.max(done.span_us);
+            health.busy_share = health.busy_share.max(done.cpu_us as f64 / done.span_us.max(1) as f64);
+            health.reads += done.reads;
+            stamped += done.stamped;
+            unstamped = unstamped.or(done.unstamped);
+            tick_cpu_us = tick_cpu_us.zip(done.tick_cpu_us).map(|(sum, more)| sum + more);
+        }
+        health.tick_cpu_us = tick_cpu_us;
+        health.stamp = match (health.reads, health.reads - stamped) {
+            (0, _) => StampSource::Nothing,
+            (_, 0) => StampSource::Kernel,
+            (all, bare) => StampSource::Read(unstamped.unwrap_or_else(|| format!("{bare} of {all} reads came without the kernel's time"))),
+        };
+        health.count(&records);
+        (records, health)
+    }
+}
