@@ -87,7 +87,7 @@ pub const REASONS: &[Rule] = &[
     rule(
         "server-disagrees",
         Verdict::Suspect,
-        "The server counted more than 3 % more or fewer tokens than the client: other traffic, or usage reported only at a request's end.",
+        "The server's own count or rate is more than 3 % off the client's: other traffic, or usage reported only at a request's end.",
     ),
     rule("bad-events", Verdict::Suspect, "Events of a stream could not be read and were passed over."),
     rule("trailing-stall", Verdict::Suspect, "The tokens ended well before the window did; the rate covers only the good part."),
