@@ -3,6 +3,7 @@
 
 pub mod chart;
 pub mod field;
+mod histogram;
 pub mod import;
 pub mod matrix;
 pub mod metric;

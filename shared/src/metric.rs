@@ -3,6 +3,7 @@
 
 use crate::field::{Field, Num};
 use crate::report::cell::Cell;
+use crate::report::own::{Distribution, Distributions};
 
 /// Which way is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -177,6 +178,21 @@ fn ms(field: &Field<Num>) -> Reading {
     scaled(positive(field), 1e3)
 }
 
+/// A percentile of what fell into the window, where it was recorded and its sample is large enough; else the old key.
+fn window_ms(
+    cell: &Cell,
+    of: fn(&Distributions) -> &Field<Distribution>,
+    p: fn(&Distribution) -> &Field<Num>,
+    old: &Field<Num>,
+) -> Reading {
+    let own = cell.tokscope.get().and_then(|own| own.distributions.get());
+    match own.and_then(|own| p(of(own).get()?).f64()) {
+        Some(seconds) => Reading::Value(seconds * 1e3),
+        None if own.is_some() && old.is_absent() => Reading::Null,
+        None => ms(old),
+    }
+}
+
 fn hardware(cell: &Cell, key: fn(&crate::report::hardware::Hardware) -> &Field<Num>) -> Reading {
     match &cell.hardware_summary {
         Field::Is(hardware) => plain(key(hardware)),
@@ -221,22 +237,28 @@ pub const ALL: &[Metric] = metrics![
         "The aggregate rate by the concurrency asked for.", |c| match rate(c) { Reading::Value(_) => positive(&c.per_request_avg_tps), missing => missing };
     "user-tps-p50", "Per user, p50", "tok/s", Higher, 1, "output_tps_per_user_p50",
         "Tokens a second after a request's first token (1 / time per output token); median over requests.", |c| positive(&c.output_tps_per_user_p50);
-    "ttft-p50", "TTFT, p50", "ms", Lower, 1, "ttft_p50",
-        "Time to first token: from sending a request to its first text, reasoning or tool call; median over requests.", |c| ms(&c.ttft_p50);
-    "ttft-p90", "TTFT, p90", "ms", Lower, 1, "ttft_p90",
-        "Time to first token, 90th percentile over requests.", |c| ms(&c.ttft_p90);
-    "ttft-p99", "TTFT, p99", "ms", Lower, 1, "ttft_p99",
-        "Time to first token, 99th percentile over requests.", |c| ms(&c.ttft_p99);
+    "ttft-p50", "TTFT, p50", "ms", Lower, 1, "tokscope.distributions.ttft_s, ttft_p50",
+        "Time to first token: from sending a request to its first text, reasoning or tool call; median over requests whose first token fell into the window, over all where the file has only that.", |c| window_ms(c, |d| &d.ttft_s, |d| &d.p50, &c.ttft_p50);
+    "ttft-p90", "TTFT, p90", "ms", Lower, 1, "tokscope.distributions.ttft_s, ttft_p90",
+        "Time to first token, 90th percentile over the same requests.", |c| window_ms(c, |d| &d.ttft_s, |d| &d.p90, &c.ttft_p90);
+    "ttft-p99", "TTFT, p99", "ms", Lower, 1, "tokscope.distributions.ttft_s, ttft_p99",
+        "Time to first token, 99th percentile over the same requests.", |c| window_ms(c, |d| &d.ttft_s, |d| &d.p99, &c.ttft_p99);
     "tpot-p50", "TPOT, p50", "ms", Lower, 2, "inter_token_latency_p50",
         "Time per output token: a request's time from first to last token by its tokens after the first; median over requests.", |c| ms(&c.inter_token_latency_p50);
     "tpot-p99", "TPOT, p99", "ms", Lower, 2, "inter_token_latency_p99",
         "Time per output token, 99th percentile of the requests' means: a stall inside a request is averaged away.", |c| ms(&c.inter_token_latency_p99);
-    "chunk-gap-p50", "Chunk gap, p50", "ms", Lower, 2, "chunk_inter_token_latency_p50",
-        "Mean time between a request's chunks with text; median over requests. With speculative decoding a chunk holds several tokens.", |c| ms(&c.chunk_inter_token_latency_p50);
+    "itl-p50", "ITL, p50", "ms", Lower, 2, "tokscope.distributions.itl_s",
+        "Time by token: a gap between chunks, shared by the tokens of the later one; median over the window's tokens.", |c| window_ms(c, |d| &d.itl_s, |d| &d.p50, &Field::Absent);
+    "itl-p99", "ITL, p99", "ms", Lower, 2, "tokscope.distributions.itl_s",
+        "Time by token, 99th percentile over the window's tokens: a stall inside a request is in it.", |c| window_ms(c, |d| &d.itl_s, |d| &d.p99, &Field::Absent);
+    "chunk-gap-p50", "Chunk gap, p50", "ms", Lower, 2, "tokscope.distributions.chunk_gap_s, chunk_inter_token_latency_p50",
+        "Time between chunks with text; median over the window's gaps, over the requests' means where the file has only those. With speculative decoding a chunk holds several tokens.", |c| window_ms(c, |d| &d.chunk_gap_s, |d| &d.p50, &c.chunk_inter_token_latency_p50);
+    "chunk-gap-p99", "Chunk gap, p99", "ms", Lower, 2, "tokscope.distributions.chunk_gap_s, chunk_inter_token_latency_p99",
+        "Time between chunks with text, 99th percentile of the same.", |c| window_ms(c, |d| &d.chunk_gap_s, |d| &d.p99, &c.chunk_inter_token_latency_p99);
     "ttst-p50", "TTST, p50", "ms", Lower, 2, "time_to_second_token_p50",
         "Time from the first to the second chunk with text; median over requests.", |c| ms(&c.time_to_second_token_p50);
-    "latency-p50", "Request latency, p50", "ms", Lower, 0, "request_latency_p50",
-        "Time from sending to the last token, of requests that finished; median.", |c| ms(&c.request_latency_p50);
+    "latency-p50", "Request latency, p50", "ms", Lower, 0, "tokscope.distributions.request_latency_s, request_latency_p50",
+        "Time from sending to the last token; median over requests that finished inside the window, over all that finished where the file has only those.", |c| window_ms(c, |d| &d.request_latency_s, |d| &d.p50, &c.request_latency_p50);
     "e2e-tps-p50", "End to end per user, p50", "tok/s", Higher, 1, "e2e_output_tps_per_user_p50",
         "Tokens by the whole time of a finished request; median.", |c| positive(&c.e2e_output_tps_per_user_p50);
     "steps-per-s", "Steps", "1/s", Higher, 1, "server_steps_per_s",

@@ -1,5 +1,7 @@
 //! Statistics and the formulas of speculative decoding: pure functions over plain numbers.
 
+pub use crate::histogram::Histogram;
+
 /// The p-th percentile of sorted values by linear interpolation between order statistics, at rank (n−1)·p/100
 /// (Hyndman and Fan's type 7, NumPy's default); `None` of nothing.
 pub fn percentile(sorted: &[f64], p: f64) -> Option<f64> {
@@ -13,14 +15,17 @@ pub fn percentile(sorted: &[f64], p: f64) -> Option<f64> {
 
 /// The same of values that stand for several each: `sorted` holds a value and how often it occurs.
 pub fn weighted_percentile(sorted: &[(f64, u64)], p: f64) -> Option<f64> {
-    let last = sorted.iter().map(|(_, weight)| weight).sum::<u64>().checked_sub(1)?;
+    let n = sorted.iter().fold(0u64, |n, (_, weight)| n.saturating_add(*weight));
+    let last = n.checked_sub(1)?;
     let rank = last as f64 * (p / 100.0).clamp(0.0, 1.0);
     let at = |rank: f64| {
-        let mut before = 0;
-        sorted.iter().find(|(_, weight)| {
-            before += weight;
+        let mut before = 0u64;
+        let found = sorted.iter().find(|(_, weight)| {
+            before = before.saturating_add(*weight);
             rank < before as f64
-        })
+        });
+        // Beyond 2⁵³ values a rank is no longer exact and may lie behind the last.
+        found.or_else(|| sorted.iter().rfind(|(_, weight)| *weight > 0))
     };
     let (low, _) = at(rank.floor())?;
     let (high, _) = at(rank.ceil())?;

@@ -1,11 +1,14 @@
 //! May this cell be believed, and if not why: rules over a cell, the same for a fresh measurement and for a
 //! file ten versions old. A rule whose keys are absent doesn't fire.
 
-use crate::field::Findings;
+mod review;
+
+pub use review::{Doubt, Review, review};
+
 use crate::metric::{self, Reading, Sentinel};
-use crate::report::Report;
 use crate::report::cell::Cell;
 use crate::report::identity::context_label;
+use crate::report::own::CellClient;
 
 /// How far a cell can be believed; the worst comes last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -84,8 +87,9 @@ pub const REASONS: &[Rule] = &[
     rule(
         "server-disagrees",
         Verdict::Suspect,
-        "The server's own rate differs by more than 3 %: other traffic, or usage reported only at a request's end.",
+        "The server's own count or rate is more than 3 % off the client's: other traffic, or usage reported only at a request's end.",
     ),
+    rule("bad-events", Verdict::Suspect, "Events of a stream could not be read and were passed over."),
     rule("trailing-stall", Verdict::Suspect, "The tokens ended well before the window did; the rate covers only the good part."),
     rule("rate-inconsistent", Verdict::Suspect, "Tokens by seconds is not the rate that stands in the file."),
     rule(
@@ -94,6 +98,7 @@ pub const REASONS: &[Rule] = &[
         "Acceptance by position doesn't add up to the acceptance length: counters of different windows, or of other traffic.",
     ),
     rule("metrics-gap", Verdict::Valid, "The server's metrics could not be read at some time in the window."),
+    rule("start-spread", Verdict::Valid, "The streams did not start together."),
     rule("few-requests", Verdict::Valid, "Fewer than 10 requests: percentiles over requests mean little."),
     rule("loop-unguarded", Verdict::Valid, "Long generations without a guard against repeated text."),
     rule("queue-seen", Verdict::Valid, "Requests were seen waiting at the server."),
@@ -175,6 +180,13 @@ pub fn judge(cell: &Cell) -> Judgement {
     Judgement::of(reasons)
 }
 
+/// A tick every 2 ms: later than a tick in one of a hundred means that arrivals were stamped late as well.
+const TICK_LATE_US: f64 = 2_000.0;
+/// Share of a load thread's time from which on arrivals wait for it.
+const BUSY: f64 = 0.9;
+/// Starts further apart than this reach a server in several steps and not as one wave.
+const START_SPREAD_US: i64 = 100_000;
+
 /// What makes it no measurement.
 fn failures(cell: &Cell, reasons: &mut Vec<Reason>) {
     let mut add = |code: &str, text: String| reasons.push(Reason::new(code, text));
@@ -221,6 +233,9 @@ fn conditions(cell: &Cell, own: bool, reasons: &mut Vec<Reason>) {
         let what = cell.timeout_reason.str().filter(|text| !text.is_empty()).unwrap_or("no reason recorded");
         add("warmup-timed-out", format!("not ready in time: {what}"));
     }
+    if let Some(text) = client(cell).and_then(client_limited) {
+        add("client-limited", text);
+    }
     let running = cell.avg_running_reqs.f64();
     let queued = cell.queue_fraction.f64().unwrap_or(0.0);
     if own {
@@ -260,11 +275,19 @@ fn doubts(cell: &Cell, own: bool, reasons: &mut Vec<Reason>) {
         _ => {}
     }
     let fallback = source == "prometheus_fallback" || source == "none";
-    if let Some(server) = cell.server_gen_throughput.f64().filter(|server| *server > 0.0 && !fallback && !source.is_empty()) {
+    if let Some((server, client)) = counters(cell) {
+        if let Some(text) = counters_disagree(server, client, cell.concurrency.i64().unwrap_or(0)) {
+            add("server-disagrees", text);
+        }
+    } else if let Some(server) = cell.server_gen_throughput.f64().filter(|server| *server > 0.0 && !fallback && !source.is_empty()) {
         let off = server / rate - 1.0;
         if off.abs() > 0.03 {
             add("server-disagrees", format!("the server's own rate is {server:.1} tok/s, {:+.1} %", off * 100.0));
         }
+    }
+    if let Some(n) = client(cell).and_then(|client| client.bad_events.i64()).filter(|n| *n > 0) {
+        let what = if n == 1 { "1 event".to_owned() } else { format!("{n} events") };
+        add("bad-events", format!("{what} could not be read: tokens may be missing"));
     }
     if let Some(seconds) = cell.measurement_seconds.f64().filter(|seconds| *seconds <= 0.0) {
         add("rate-inconsistent", format!("a rate over {seconds} s is none"));
@@ -297,12 +320,47 @@ fn doubts(cell: &Cell, own: bool, reasons: &mut Vec<Reason>) {
     }
 }
 
+/// Tokens that server and client counted between the same instants.
+fn counters(cell: &Cell) -> Option<(i64, i64)> {
+    let reconciled = cell.tokscope.get()?.reconciled.get()?;
+    Some((reconciled.server_tokens.i64()?, reconciled.client_tokens.i64()?))
+}
+
+/// Tokens of one side that aren't the other's: more than 3 %, and more than can be under way at the two instants.
+fn counters_disagree(server: i64, client: i64, streams: i64) -> Option<String> {
+    let off = server as f64 - client as f64;
+    if off.abs() <= 0.03 * client as f64 || off.abs() <= 2.0 * streams as f64 {
+        return None;
+    }
+    let share = if client > 0 { format!(" ({:+.1} %)", off / client as f64 * 100.0) } else { String::new() };
+    let why = if off > 0.0 { ": it may have worked for somebody else as well" } else { "" };
+    Some(format!("the server counted {server} tokens, {client} were counted here between the same instants{share}{why}"))
+}
+
+/// By what the client could not keep up.
+fn client_limited(client: &CellClient) -> Option<String> {
+    let (p99, busy) = (client.tick_late_p99_us.f64(), client.busy_share.f64());
+    if let Some(p99) = p99.filter(|p99| *p99 > TICK_LATE_US) {
+        let most = client.tick_late_max_us.f64().map_or_else(String::new, |max| format!(", {:.1} at most", max / 1e3));
+        return Some(format!("the client's tick was late by {:.1} ms (p99){most}", p99 / 1e3));
+    }
+    busy.filter(|busy| *busy > BUSY).map(|busy| format!("the client's busiest thread was at work for {:.0} % of the time", busy * 100.0))
+}
+
+fn client(cell: &Cell) -> Option<&CellClient> {
+    cell.tokscope.get()?.client.get()
+}
+
 /// What doesn't change the verdict but should be known.
 fn hints(cell: &Cell, reasons: &mut Vec<Reason>) {
     if metric::rate(cell).value().is_none() {
         return;
     }
     let mut add = |code: &str, text: String| reasons.push(Reason::new(code, text));
+    let window = cell.tokscope.get().and_then(|own| own.window.get());
+    if let Some(us) = window.and_then(|window| window.start_spread_us.i64()).filter(|us| *us > START_SPREAD_US) {
+        add("start-spread", format!("the last stream's first request was sent {:.2} s after the first one's", us as f64 / 1e6));
+    }
     if let Some(n) = cell.request_count.i64().filter(|n| *n < 10) {
         let what = if n == 1 { "one request".to_owned() } else { format!("{n} requests") };
         add("few-requests", format!("percentiles over {what}"));
@@ -342,125 +400,4 @@ fn no_prefix_caching(cell: &Cell) -> Option<String> {
             ahead.max(0.0)
         )
     })
-}
-
-/// What is doubtful about a file as a whole.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Doubt {
-    /// A code in kebab-case.
-    pub code: &'static str,
-    /// In words.
-    pub text: String,
-}
-
-/// A whole report, judged.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Review {
-    /// Of each cell of the sustained matrix, in order.
-    pub cells: Vec<Judgement>,
-    /// Of each cell of the burst matrix, in order.
-    pub burst: Vec<Judgement>,
-    /// Of the file.
-    pub doubts: Vec<Doubt>,
-}
-
-impl Review {
-    /// How many cells of the sustained matrix have that verdict.
-    pub fn count(&self, verdict: Verdict) -> usize {
-        self.cells.iter().filter(|judgement| judgement.verdict == verdict).count()
-    }
-
-    /// Whether any cell, burst ones too, is invalid.
-    pub fn any_invalid(&self) -> bool {
-        self.cells.iter().chain(&self.burst).any(|judgement| judgement.verdict == Verdict::Invalid)
-    }
-
-    /// The counts in words: `3 of 3 cells valid`, `39 cells: 16 valid, 23 limited`.
-    pub fn sentence(&self) -> String {
-        let n = self.cells.len();
-        match n {
-            0 => "no decode cells".to_owned(),
-            1 => format!("1 cell, {}", self.cells[0].verdict),
-            _ if self.count(Verdict::Valid) == n => format!("{n} of {n} cells valid"),
-            _ => {
-                let parts: Vec<String> = Verdict::ALL
-                    .into_iter()
-                    .filter_map(|verdict| Some((verdict, self.count(verdict))).filter(|(_, n)| *n > 0))
-                    .map(|(verdict, n)| format!("{n} {verdict}"))
-                    .collect();
-                format!("{n} cells: {}", parts.join(", "))
-            }
-        }
-    }
-}
-
-/// Judges every cell and the file, with what was found when it was read.
-pub fn review(report: &Report, findings: &Findings) -> Review {
-    Review {
-        cells: report.cells().map(judge).collect(),
-        burst: report.burst_results.items().map(judge).collect(),
-        doubts: file_doubts(report, findings),
-    }
-}
-
-fn file_doubts(report: &Report, findings: &Findings) -> Vec<Doubt> {
-    let mut doubts = Vec::new();
-    let mut add = |code: &'static str, text: String| doubts.push(Doubt { code, text });
-    let n = findings.non_finite;
-    if n > 0 {
-        add("non-finite", format!("{n} numbers are written as NaN or Infinity and count as not measured"));
-    }
-    if let Some(first) = findings.odd.first() {
-        add(
-            "odd-values",
-            format!("{} values are of another kind than expected, the first at {first}; they count as not measured", findings.odd.len()),
-        );
-    }
-    let Some(meta) = report.metadata.get() else { return doubts };
-    let status = report.tokscope.get().and_then(|own| own.status.str());
-    let old_interrupt = meta.engine.str() == Some("") && !report.is_ours();
-    if meta.interrupted.yes() || old_interrupt || status == Some("interrupted") {
-        add("interrupted", "the run was interrupted".to_owned());
-    } else if status == Some("failed") {
-        add("failed", "the run failed".to_owned());
-    }
-    if let Some(warning) = meta.metrics_warning.str().filter(|text| !text.is_empty()) {
-        add("no-metrics", format!("the server's metrics were not read: {warning}"));
-    }
-    if let Some(text) = missing_cells(report) {
-        add("cells-missing", text);
-    }
-    doubts
-}
-
-/// Cells that were asked for and are not there, but for those the file says it left out.
-fn missing_cells(report: &Report) -> Option<String> {
-    let meta = report.metadata.get()?;
-    if meta.mode.get().is_some() || meta.prefill_only.yes() || report.cells().next().is_none() {
-        return None;
-    }
-    let number = |n: &crate::field::Int| n.i64();
-    let there: Vec<_> = report.cells().map(|cell| (cell.context_tokens.i64(), cell.concurrency.i64())).collect();
-    let explained: Vec<_> = report
-        .tokscope
-        .get()
-        .map(|own| own.left_out.items().map(|left| (left.context_tokens.i64(), left.concurrency.i64())).collect())
-        .unwrap_or_default();
-    let mut missing = Vec::new();
-    for context in meta.context_lengths.items().map(number) {
-        for level in meta.concurrency_levels.items().map(number) {
-            let cell = (Some(context), Some(level));
-            if !there.contains(&cell) && !explained.contains(&cell) {
-                missing.push(format!("C={level} at {}", context_label(context)));
-            }
-        }
-    }
-    let n = missing.len();
-    if n == 0 {
-        return None;
-    }
-    let more = if n > 4 { format!(" and {} more", n - 4) } else { String::new() };
-    missing.truncate(4);
-    let what = if n == 1 { "1 cell that was asked for is" } else { &format!("{n} cells that were asked for are") };
-    Some(format!("{what} missing (skipped, left out or interrupted): {}{more}", missing.join(", ")))
 }

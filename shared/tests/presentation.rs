@@ -1,8 +1,9 @@
 //! Numbers, tables and charts as people see them.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+use serde_json::{Value, json};
 use tokscope_shared::chart::{self, Line, Lines, Theme};
-use tokscope_shared::metric::{ALL, by_id, format_number};
+use tokscope_shared::metric::{ALL, Reading, by_id, format_number};
 use tokscope_shared::stats::{mean, percentile, smallest_sample, sorted, weighted_percentile};
 use tokscope_shared::verdict::review;
 use tokscope_shared::{import, render};
@@ -48,6 +49,35 @@ fn metric_ids_are_unique_and_found() {
         assert_eq!(by_id(metric.id), Some(metric));
         assert!(metric.definition.ends_with('.'), "{}", metric.id);
     }
+}
+
+#[test]
+fn percentiles_of_the_window_are_preferred_to_the_old_keys() {
+    let cell = |own: Value| {
+        let mut cell = json!({ "ttft_p50": 0.1, "ttft_p90": 0.2, "ttft_p99": 0.3, "chunk_inter_token_latency_p50": 0.01,
+            "chunk_inter_token_latency_p99": 0.02, "request_latency_p50": 4.0, "inter_token_latency_p50": 0.005 });
+        if !own.is_null() {
+            cell["tokscope"] = json!({ "distributions": own });
+        }
+        import::open(json!({ "metadata": { "model": "m" }, "results": [cell] }).to_string().as_bytes()).unwrap().report
+    };
+    let read = |own: Value, ids: &[&str]| {
+        let report = cell(own);
+        let cell = report.cells().next().unwrap();
+        ids.iter().map(|id| by_id(id).unwrap().read(cell)).collect::<Vec<_>>()
+    };
+    let ids = ["ttft-p50", "ttft-p90", "ttft-p99", "chunk-gap-p50", "chunk-gap-p99", "latency-p50", "itl-p50", "itl-p99", "tpot-p50"];
+    let values = |values: [f64; 9]| values.map(Reading::Value).to_vec();
+    let all = json!({
+        "ttft_s": { "p50": 0.5, "p90": 0.75, "p99": 1.5 }, "chunk_gap_s": { "p50": 0.25, "p99": 2.5 },
+        "itl_s": { "p50": 0.125, "p99": 0.375 }, "request_latency_s": { "p50": 8.0 },
+    });
+    assert_eq!(read(all, &ids), values([500.0, 750.0, 1500.0, 250.0, 2500.0, 8000.0, 125.0, 375.0, 5.0]));
+    let old = [100.0, 200.0, 300.0, 10.0, 20.0, 4000.0].map(Reading::Value);
+    assert_eq!(read(Value::Null, &ids[..6]), old);
+    assert_eq!(read(json!({ "ttft_s": { "p50": null, "p90": null, "p99": null } }), &ids[..6]), old, "a sample too small for it");
+    assert_eq!(read(json!({ "itl_s": { "p50": null } }), &["itl-p50"]), [Reading::Null]);
+    assert_eq!(read(Value::Null, &["itl-p50", "itl-p99"]), [Reading::Absent; 2]);
 }
 
 #[test]

@@ -114,6 +114,75 @@ fn our_own_cells_are_judged_by_lasting_lack_and_by_what_was_found_while_measurin
     assert_eq!(own(later).verdict, Verdict::Invalid, "a later version's verdict is kept");
 }
 
+/// A cell of our own with nothing wrong but for what stands in its `tokscope` section.
+fn own(section: &Value) -> Judgement {
+    let mut changes = json!({ "tokscope": { "verdict": "valid", "reasons": [] } });
+    for (key, value) in section.as_object().unwrap() {
+        changes["tokscope"][key] = value.clone();
+    }
+    judged(&changes)
+}
+
+#[test]
+fn what_the_client_recorded_of_itself_is_judged() {
+    let late = |p99: f64| json!({ "client": { "tick_late_p99_us": p99, "tick_late_max_us": 91000 } });
+    let cases = [
+        (late(2000.0), vec![]),
+        (late(2001.0), vec!["client-limited"]),
+        (json!({ "client": { "tick_late_p99_us": null, "busy_share": 0.9 } }), vec![]),
+        (json!({ "client": { "tick_late_p99_us": null, "busy_share": 0.91 } }), vec!["client-limited"]),
+        (json!({ "client": { "bad_events": 0 } }), vec![]),
+        (json!({ "client": { "bad_events": null } }), vec![]),
+        (json!({ "client": { "bad_events": 1 } }), vec!["bad-events"]),
+        (json!({ "window": { "start_spread_us": 100_000 } }), vec![]),
+        (json!({ "window": { "start_spread_us": 100_001 } }), vec!["start-spread"]),
+        (json!({ "window": { "start_spread_us": null } }), vec![]),
+    ];
+    for (section, expected) in cases {
+        assert_eq!(codes(&own(&section)), expected, "{section}");
+    }
+    assert_eq!(own(&late(3000.0)).reasons[0].text, "the client's tick was late by 3.0 ms (p99), 91.0 at most");
+    let twice = json!({ "client": { "tick_late_p99_us": 3000 }, "reasons": [{ "code": "client-limited", "text": "as measured" }] });
+    assert_eq!(codes(&own(&twice)), ["client-limited"], "a reason found twice stands once");
+}
+
+#[test]
+fn counters_of_the_same_instants_decide_over_the_servers_rate() {
+    // The cell's own server rate is near enough; here it would not be.
+    let counted = |server: Value, client: Value, rate: f64| {
+        let reconciled = json!({ "seconds": 9.9, "server_tokens": server, "client_tokens": client, "asked": 4, "running_mean": 4.0 });
+        judged(&json!({ "server_gen_throughput": rate, "tokscope": { "verdict": "valid", "reasons": [], "reconciled": reconciled } }))
+    };
+    let cases = [
+        (json!(4000), json!(4000), 401.0, false),
+        (json!(4000), json!(4000), 500.0, false),
+        (json!(4120), json!(4000), 401.0, false),
+        (json!(4121), json!(4000), 401.0, true),
+        (json!(3879), json!(4000), 401.0, true),
+        // Few tokens: what is under way at the two instants is a good part of them.
+        (json!(48), json!(40), 401.0, false),
+        (json!(49), json!(40), 401.0, true),
+        (json!(100), json!(0), 401.0, true),
+        (json!(0), json!(0), 401.0, false),
+        // Without counters the rate is all there is.
+        (Value::Null, json!(4000), 401.0, false),
+        (Value::Null, json!(4000), 500.0, true),
+        (json!(4000), Value::Null, 500.0, true),
+    ];
+    for (server, client, rate, fires) in cases {
+        let judgement = counted(server.clone(), client.clone(), rate);
+        assert_eq!(codes(&judgement) == ["server-disagrees"], fires, "{server} {client} {rate}");
+        assert_eq!(judgement.verdict == Verdict::Valid, !fires);
+    }
+    let text = |server: i64, client: i64| counted(json!(server), json!(client), 401.0).reasons[0].text.clone();
+    assert_eq!(
+        text(5000, 4000),
+        "the server counted 5000 tokens, 4000 were counted here between the same instants (+25.0 %): it may have worked for somebody else as well"
+    );
+    assert_eq!(text(3000, 4000), "the server counted 3000 tokens, 4000 were counted here between the same instants (-25.0 %)");
+    assert!(text(100, 0).starts_with("the server counted 100 tokens, 0 were counted here between the same instants: "));
+}
+
 #[test]
 fn every_code_stands_once_and_reads_as_one() {
     for (i, rule) in REASONS.iter().enumerate() {

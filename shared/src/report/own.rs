@@ -1,7 +1,8 @@
 //! The two `tokscope` sections: what only Tokscope records, of a run and of a cell.
 
 use super::cell::Cell;
-use crate::field::{Int, List, Num, section};
+use crate::field::{Field, Int, List, Num, section};
+use crate::stats::Histogram;
 use serde_json::Value;
 
 section! {
@@ -61,10 +62,40 @@ section! {
         @always origin_ns: Int,
         /// The server's address as resolved.
         @always address: String,
-        /// Which instant a chunk's arrival is: `read` (the time of the read).
+        /// Which instant a chunk's arrival is: `kernel` (its receipt by the kernel), `read` (the read) or `mixed` (it differs by cell).
         @always stamp: String,
         /// CPUs the client could use.
         @always cpus: Int,
+        /// The client's own error, measured before the run; empty where it wasn't.
+        @always calibration: List<Calibration>,
+    }
+
+    /// The client against a built-in server whose true times are known, at one concurrency.
+    pub struct Calibration {
+        /// Streams at once.
+        @always concurrency: Int,
+        /// Tokens that the server put into a chunk.
+        @always tokens_per_chunk: Int,
+        /// Requests compared: the sample of the time to the first token.
+        @always requests: Int,
+        /// Gaps between chunks compared: the sample of the time by token.
+        @always gaps: Int,
+        /// Tokens that the server handed over.
+        @always tokens: Int,
+        /// Tokens counted less tokens handed over.
+        @always tokens_off: Int,
+        /// µs between the time to the first token as measured and the true one, request by request; median.
+        @always ttft_off_p50_us: Num,
+        /// The same, 99th percentile.
+        @always ttft_off_p99_us: Num,
+        /// µs between the time by token as measured and the true one, request by request; median.
+        @always itl_off_p50_us: Num,
+        /// The same, 99th percentile.
+        @always itl_off_p99_us: Num,
+        /// µs by which the server itself wrote later than it meant to, 99th percentile.
+        @always server_late_p99_us: Num,
+        /// µs by which the client's 2 ms tick was late meanwhile, 99th percentile.
+        @always tick_late_p99_us: Num,
     }
 
     /// A cell that was planned and not run.
@@ -137,6 +168,8 @@ section! {
         @always window: Window,
         /// The client meanwhile.
         @always client: CellClient,
+        /// What the server counted beside what was counted here.
+        @always reconciled: Reconciled,
         /// The prompts.
         @always prompt: Prompt,
         /// Distributions of what fell into the window.
@@ -167,6 +200,20 @@ section! {
         @always server_seconds: Num,
     }
 
+    /// Server and client between the same two instants; null where the server has no counters.
+    pub struct Reconciled {
+        /// Seconds between the two scrapes.
+        @always seconds: Num,
+        /// Tokens by the server's counter.
+        @always server_tokens: Int,
+        /// Tokens counted here.
+        @always client_tokens: Int,
+        /// Streams asked for.
+        @always asked: Int,
+        /// Mean of the requests that the server ran.
+        @always running_mean: Num,
+    }
+
     /// The client over a cell: whether it could keep up.
     pub struct CellClient {
         /// µs by which a 2 ms tick was late, median.
@@ -193,6 +240,30 @@ section! {
         @always bytes_received: Int,
         /// Events received.
         @always events_received: Int,
+        /// Which instant a chunk's arrival is: `kernel` (its receipt by the kernel) or `read` (the read).
+        @always stamp: String,
+        /// Why it isn't the kernel's; null where it is.
+        @always stamp_reason: String,
+        /// The part of `load_cpu_us` that the ticks took.
+        @always tick_cpu_us: Int,
+        /// Bytes of streams received a second, over `span_us`.
+        @always bytes_per_s: Num,
+        /// Events received a second, over `span_us`.
+        @always events_per_s: Num,
+        /// Kept connections that the server had closed by the time the next request was due.
+        @always connections_stale: Int,
+        /// µs for which bytes lay in the kernel before they were read, median; null without its stamps.
+        @always queue_delay_p50_us: Num,
+        /// The same, 99th percentile.
+        @always queue_delay_p99_us: Num,
+        /// The same, most.
+        @always queue_delay_max_us: Num,
+        /// Reads of sockets.
+        @always reads: Int,
+        /// Events passed over because they could not be read.
+        @always bad_events: Int,
+        /// CPU time of the busiest load thread by `span_us`, 0 to 1.
+        @always busy_share: Num,
     }
 
     /// The prompts of a cell.
@@ -245,6 +316,10 @@ section! {
         @always p99: Num,
         /// Largest.
         @always max: Num,
+        /// Lower bounds of the histogram's buckets that hold values, in µs, so that distributions can be added up.
+        @always bucket_us: List<Int>,
+        /// Values in each of these buckets.
+        @always bucket_n: List<Int>,
     }
 
     /// Columns of a cell.
@@ -253,6 +328,24 @@ section! {
         @always tokens_per_s: List<Int>,
         /// The requests.
         @always requests: RequestColumns,
+        /// A sample of whole requests, arrival by arrival.
+        @always arrivals: Arrivals,
+    }
+
+    /// A sample of whole requests, each arrival of them. The lists by arrival hold one request after the other.
+    pub struct Arrivals {
+        /// Requests with arrivals: what the sample was drawn from.
+        @always requests_total: Int,
+        /// Of each request in the sample: its place in the columns of `requests`.
+        @always request: List<Int>,
+        /// Of each: how many arrivals it has.
+        @always arrivals: List<Int>,
+        /// Of each: the first arrival, in µs on the run's clock.
+        @always start_us: List<Int>,
+        /// Of each arrival: µs since the one before; 0 for a request's first.
+        @always gap_us: List<Int>,
+        /// Of each arrival: tokens counted at it.
+        @always tokens: List<Int>,
     }
 
     /// The requests of a cell, as columns; times in µs on the run's clock.
@@ -261,12 +354,22 @@ section! {
         @always id: List<String>,
         /// Its stream.
         @always stream: List<Int>,
+        /// When it was due.
+        @always due_us: List<Int>,
         /// When it was sent.
         @always sent_us: List<Int>,
+        /// When its last byte was written.
+        @always written_us: List<Int>,
+        /// When the first byte of the answer came.
+        @always first_byte_us: List<Int>,
         /// First text, reasoning or tool call.
         @always first_token_us: List<Int>,
         /// Last one.
         @always last_token_us: List<Int>,
+        /// When the answer ended, or was given up.
+        @always ended_us: List<Int>,
+        /// Chunks with text.
+        @always chunks: List<Int>,
         /// Tokens.
         @always tokens: List<Int>,
         /// Tokens inside the window.
@@ -277,7 +380,19 @@ section! {
         @always cached_tokens: List<Int>,
         /// `finished`, `cut-by-us`, `truncated`, `in-stream-error`, `http`, `connect`, `timeout`, `stalled`.
         @always class: List<String>,
+        /// Why the server ended it, in its own word; null where it gave none.
+        @always finish_reason: List<String>,
         /// What went wrong.
         @always error: List<String>,
+    }
+}
+
+impl Distribution {
+    /// The histogram of the values in µs; `None` where the file has none, or one that isn't whole.
+    pub fn histogram(&self) -> Option<Histogram> {
+        let whole = |field: &Field<Int>| u64::try_from(field.i64()?).ok();
+        let (bounds, counts) = (&self.bucket_us.get()?.0, &self.bucket_n.get()?.0);
+        let buckets: Option<Vec<_>> = bounds.iter().zip(counts).map(|(us, n)| Some((whole(us)?, whole(n)?))).collect();
+        Histogram::from_buckets(buckets.filter(|_| bounds.len() == counts.len())?)
     }
 }
