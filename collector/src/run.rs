@@ -1,17 +1,19 @@
 //! The whole of a run: detect the server, make prompts, plan, measure cell after cell, leave a record.
 //! It prints nothing and writes no file.
 
+use crate::calibrate::{CalibrateError, CalibrateOptions, Calibration, calibrate};
 use crate::cell::{Bench, CellMeasurement, CellOptions};
 use crate::clock::Clock;
 use crate::event::{Event, Events};
 use crate::load::Load;
 use crate::load::endpoint::{ConnectionError, Endpoint};
 use crate::load::files::{TooFewFiles, raise_open_files};
+use crate::load::health::Lateness;
 use crate::load::record::Outcome;
 use crate::load::stop::Stop;
-use crate::plan::{LeftOut, Plan, PlanInput, plan};
+use crate::plan::{LeftOut, Plan, PlanInput, PlannedCell, plan};
 use crate::prompt::{self, Prompts};
-use crate::report::{self, CellContext, Options, Prefill, RunRecord, Server, Status};
+use crate::report::{self, ArrivalsLimit, CellContext, Options, Prefill, RunRecord, Server, Status};
 use crate::scrape::Scraper;
 use crate::target::{MetricsAccess, Target, TargetError, TargetOptions};
 use std::collections::BTreeSet;
@@ -50,6 +52,10 @@ pub struct RunOptions {
     pub accept_len_ref: f64,
     /// Seed of the prompts' text.
     pub seed: u64,
+    /// Whether the client itself is measured before the cells.
+    pub calibrate: bool,
+    /// What each cell's sample of arrivals may take in the report, kB.
+    pub arrivals_kb: u32,
 }
 
 /// Why a run could not begin.
@@ -144,6 +150,9 @@ async fn measure(
         ..CellOptions::default()
     };
     let mut run = record(options, clock, target, Some(prompts), plan.left_out);
+    if options.calibrate {
+        run.calibration = calibrations(&plan.cells, events, &stop).await;
+    }
     let (mut prefilled, mut dead) = (BTreeSet::new(), 0);
     for (index, planned) in plan.cells.iter().enumerate() {
         if stop.is_stopped() {
@@ -157,7 +166,7 @@ async fn measure(
         dead = if measured.window.is_none() && never_connected(&measured) { dead + 1 } else { 0 };
         // A cell that was stopped before its window opened says nothing.
         if measured.window.is_some() || !measured.interrupted {
-            run.cells.push(assembled(&measured, options, prompts));
+            run.cells.push(assembled(&measured, options, prompts, &run.calibration));
         }
         if dead == DEAD_CELLS {
             run.status = Status::Failed;
@@ -184,7 +193,30 @@ fn never_connected(measured: &CellMeasurement) -> bool {
     requests.peek().is_some() && requests.all(|request| request.outcome == Outcome::Connect)
 }
 
-fn assembled(measured: &CellMeasurement, options: &RunOptions, prompts: &Prompts) -> Cell {
+/// The client's own error at each concurrency of the plan.
+async fn calibrations(cells: &[PlannedCell], events: &Events, stop: &Stop) -> Vec<Calibration> {
+    let levels: BTreeSet<u32> = cells.iter().map(|cell| cell.concurrency).collect();
+    let mut found = Vec::new();
+    for concurrency in levels {
+        match calibrate(&CalibrateOptions::before_a_run(concurrency), stop.clone()).await {
+            Ok(calibration) => {
+                let ms = |off: Option<Lateness>| off.map_or_else(|| "?".to_owned(), |off| format!("{:.2}", off.p99_us as f64 / 1e3));
+                let (ttft, itl) = (ms(calibration.ttft_off), ms(calibration.itl_off));
+                let tokens = calibration.tokens_off;
+                events.emit(Event::Startup(format!(
+                    "client C={concurrency}: off by {ttft} ms in TTFT and {itl} ms in ITL (p99), {tokens:+} of {} tokens",
+                    calibration.tokens
+                )));
+                found.push(calibration);
+            }
+            Err(CalibrateError::Stopped) => break,
+            Err(error) => events.emit(Event::Warning(error.to_string())),
+        }
+    }
+    found
+}
+
+fn assembled(measured: &CellMeasurement, options: &RunOptions, prompts: &Prompts, calibrations: &[Calibration]) -> Cell {
     let text = prompts.context(measured.id.context_tokens);
     report::cell(
         measured,
@@ -192,6 +224,11 @@ fn assembled(measured: &CellMeasurement, options: &RunOptions, prompts: &Prompts
             prompts: "shared",
             prompt_tokens: text.map(|text| (text.prompt_tokens, text.counted_by.as_str())),
             accept_len_ref: options.accept_len_ref,
+            calibration: calibrations.iter().find(|c| c.concurrency == measured.id.concurrency),
+            arrivals: ArrivalsLimit {
+                bytes: options.arrivals_kb as usize * 1_000,
+                seed: options.seed.wrapping_add(measured.id.index as u64),
+            },
         },
     )
 }
@@ -212,6 +249,7 @@ fn record(options: &RunOptions, clock: Clock, target: &Target, prompts: Option<&
     RunRecord {
         clock,
         status: Status::Interrupted,
+        calibration: Vec::new(),
         run_id: prompts.map_or_else(String::new, |prompts| prompts.run_id.clone()),
         options: Options {
             host: target.display().to_owned(),
@@ -230,6 +268,8 @@ fn record(options: &RunOptions, clock: Clock, target: &Target, prompts: Option<&
             accept_len_ref: options.accept_len_ref,
             prompts: "shared",
             seed: options.seed,
+            calibrate: options.calibrate,
+            arrivals_kb: options.arrivals_kb,
         },
         server: Server {
             engine: target.engine.as_str().to_owned(),

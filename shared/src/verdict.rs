@@ -8,7 +8,7 @@ pub use review::{Doubt, Review, review};
 use crate::metric::{self, Reading, Sentinel};
 use crate::report::cell::Cell;
 use crate::report::identity::context_label;
-use crate::report::own::CellClient;
+use crate::report::own::{Calibration, CellClient};
 
 /// How far a cell can be believed; the worst comes last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -180,8 +180,14 @@ pub fn judge(cell: &Cell) -> Judgement {
     Judgement::of(reasons)
 }
 
-/// A tick every 2 ms: later than a tick in one of a hundred means that arrivals were stamped late as well.
+/// A tick every 2 ms: later than a tick in one of a hundred means that arrivals were stamped late as well; where
+/// the kernel stamps them, later than this means that several arrivals were taken for one.
 const TICK_LATE_US: f64 = 2_000.0;
+const TICK_LATE_KERNEL_US: f64 = 10_000.0;
+/// Errors of the client against a server of known times, 99th percentiles, and of its count.
+const TTFT_OFF_US: f64 = 10_000.0;
+const ITL_OFF_US: f64 = 5_000.0;
+const TOKENS_OFF: f64 = 0.005;
 /// Share of a load thread's time from which on arrivals wait for it.
 const BUSY: f64 = 0.9;
 /// Starts further apart than this reach a server in several steps and not as one wave.
@@ -238,6 +244,10 @@ fn conditions(cell: &Cell, own: bool, reasons: &mut Vec<Reason>) {
     }
     let running = cell.avg_running_reqs.f64();
     let queued = cell.queue_fraction.f64().unwrap_or(0.0);
+    let reconciled = cell.tokscope.get().and_then(|own| own.reconciled.get());
+    if let Some(mean) = reconciled.and_then(|r| r.running_mean.f64()).filter(|mean| asked > 0.0 && *mean > 1.05 * asked + 0.5) {
+        add("foreign-traffic", format!("{mean:.1} requests ran on average, {asked:.0} are ours"));
+    }
     if own {
         // A gauge sampled while equal streams restart together reads too low for a moment: only a lasting
         // lack counts.
@@ -339,12 +349,31 @@ fn counters_disagree(server: i64, client: i64, streams: i64) -> Option<String> {
 
 /// By what the client could not keep up.
 fn client_limited(client: &CellClient) -> Option<String> {
-    let (p99, busy) = (client.tick_late_p99_us.f64(), client.busy_share.f64());
-    if let Some(p99) = p99.filter(|p99| *p99 > TICK_LATE_US) {
+    let limit = if client.stamp.str() == Some("kernel") { TICK_LATE_KERNEL_US } else { TICK_LATE_US };
+    let tick = client.tick_late_p99_us.f64().filter(|p99| *p99 > limit).map(|p99| {
         let most = client.tick_late_max_us.f64().map_or_else(String::new, |max| format!(", {:.1} at most", max / 1e3));
-        return Some(format!("the client's tick was late by {:.1} ms (p99){most}", p99 / 1e3));
-    }
-    busy.filter(|busy| *busy > BUSY).map(|busy| format!("the client's busiest thread was at work for {:.0} % of the time", busy * 100.0))
+        format!("the client's tick was late by {:.1} ms (p99){most}", p99 / 1e3)
+    });
+    let busy = client.busy_share.f64().filter(|busy| *busy > BUSY);
+    let busy = busy.map(|busy| format!("the client's busiest thread was at work for {:.0} % of the time", busy * 100.0));
+    let own = client.calibration.get().and_then(own_error);
+    let found: Vec<String> = [tick, busy, own].into_iter().flatten().collect();
+    (!found.is_empty()).then(|| found.join("; "))
+}
+
+/// What the client got wrong of a server whose times are known, if that is too much.
+fn own_error(calibration: &Calibration) -> Option<String> {
+    let ms = |name: &str, us: Option<f64>, limit: f64| us.filter(|us| *us > limit).map(|us| format!("{name} by {:.1} ms (p99)", us / 1e3));
+    let ttft = ms("TTFT", calibration.ttft_off_p99_us.f64(), TTFT_OFF_US);
+    let itl = ms("ITL", calibration.itl_off_p99_us.f64(), ITL_OFF_US);
+    let tokens = calibration.tokens_off.i64().zip(calibration.tokens.i64()).and_then(|(off, all)| {
+        // A chunk a stream may lie on the other side of an edge.
+        let edge = calibration.concurrency.i64()?.checked_mul(calibration.tokens_per_chunk.i64()?)?;
+        let too_much = off.abs() > edge && off.abs() as f64 > TOKENS_OFF * all as f64;
+        too_much.then(|| format!("the count by {off:+} of {all} tokens"))
+    });
+    let found: Vec<String> = [ttft, itl, tokens].into_iter().flatten().collect();
+    (!found.is_empty()).then(|| format!("against a server of known times the client was off: {}", found.join(", ")))
 }
 
 fn client(cell: &Cell) -> Option<&CellClient> {

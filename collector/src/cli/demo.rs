@@ -49,6 +49,8 @@ fn options(port: u16) -> RunOptions {
         cell_warmup_timeout_s: 0.0,
         accept_len_ref: 0.0,
         seed: 1,
+        calibrate: true,
+        arrivals_kb: 64,
     }
 }
 

@@ -1,5 +1,6 @@
 //! The command line: a file a subcommand. Parsing, exit codes and printing; the work is done elsewhere.
 
+pub mod calibrate;
 pub mod check;
 pub mod demo;
 pub mod exit;
@@ -24,6 +25,7 @@ enum Command {
     Demo(demo::DemoArgs),
     Run(run::RunArgs),
     Check(check::CheckArgs),
+    Calibrate(calibrate::CalibrateArgs),
     Serve(serve::ServeArgs),
     Simulate(simulate::SimulateArgs),
 }
@@ -33,6 +35,7 @@ pub fn run(cli: &Cli) -> Exit {
     let outcome = match &cli.command {
         Command::Demo(args) => blocking(demo::demo(args)),
         Command::Run(args) => blocking(run::run_command(args)),
+        Command::Calibrate(args) => blocking(calibrate::run(args)),
         Command::Check(args) => return check::check(args),
         Command::Serve(args) => blocking(serve::serve(args)),
         Command::Simulate(args) => blocking(async { simulate::simulate(args.clone()).await.map(|()| Exit::Ok) }),

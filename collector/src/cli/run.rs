@@ -79,6 +79,13 @@ pub struct RunArgs {
     #[arg(long, default_value_t = 1, help_heading = "Matrix")]
     seed: u64,
 
+    /// Do not measure the client itself before the cells (about a second a level of concurrency).
+    #[arg(long, help_heading = "Client")]
+    no_calibration: bool,
+    /// What each cell's sample of whole requests, arrival by arrival, may take in the report; 0 is none.
+    #[arg(long, value_name = "KB", default_value_t = 64, value_parser = clap::value_parser!(u32).range(..=65_536), help_heading = "Client")]
+    arrivals_kb: u32,
+
     /// The report [default: benchmark_results.json, or -2, -3 ... where taken].
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     output: Option<PathBuf>,
@@ -128,6 +135,8 @@ impl RunArgs {
             cell_warmup_timeout_s: self.cell_warmup_timeout_seconds,
             accept_len_ref: self.accept_len_ref.max(0.0),
             seed: self.seed,
+            calibrate: !self.no_calibration,
+            arrivals_kb: self.arrivals_kb,
         })
     }
 }

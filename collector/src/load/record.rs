@@ -309,8 +309,11 @@ impl StreamRecord {
     }
 
     /// The arrivals of one request, in order.
-    pub fn arrivals_of(&self, request: usize) -> impl Iterator<Item = &Arrival> {
-        self.arrivals.iter().filter(move |a| a.request as usize == request)
+    #[must_use]
+    pub fn arrivals_of(&self, request: u32) -> &[Arrival] {
+        let from = self.arrivals.partition_point(|a| a.request < request);
+        let to = self.arrivals.partition_point(|a| a.request <= request);
+        self.arrivals.get(from..to).unwrap_or_default()
     }
 }
 

@@ -1,17 +1,19 @@
 //! One measured cell as the report has it: the predecessor's keys by its formulas, and `tokscope` beside them.
 
+use super::arrivals::ArrivalsLimit;
 use super::found;
+use crate::calibrate::Calibration;
 use crate::cell::measurement::{CellMeasurement, Window};
-use crate::load::record::{Outcome, RequestRecord, StreamRecord};
+use crate::load::record::{Outcome, RequestRecord};
 use crate::load::tokens::TokenTimeline;
 use crate::scrape::snapshot::GaugeStats;
 use tokscope_shared::field::{Field, List, Num};
 use tokscope_shared::report::cell::Cell;
 use tokscope_shared::report::hardware::Hardware;
-use tokscope_shared::report::own::{self, CellClient, CellOwn, CellSeries, Distribution, Distributions, Prompt, RequestColumns};
+use tokscope_shared::report::own;
 use tokscope_shared::report::request::RequestSample;
-use tokscope_shared::stats::{Speculation, mean, percentile, smallest_sample, sorted, weighted_percentile};
-use tokscope_shared::verdict::{self, Reason};
+use tokscope_shared::stats::{Speculation, mean, percentile, sorted};
+use tokscope_shared::verdict;
 
 /// What a cell's report needs besides its measurement.
 #[derive(Clone, Debug)]
@@ -22,6 +24,10 @@ pub struct CellContext<'a> {
     pub prompt_tokens: Option<(u64, &'a str)>,
     /// Reference acceptance length; 0 is none.
     pub accept_len_ref: f64,
+    /// The client's own error at this concurrency, where it was measured.
+    pub calibration: Option<&'a Calibration>,
+    /// What the sample of arrivals may take, and the seed by which it is drawn.
+    pub arrivals: ArrivalsLimit,
 }
 
 /// The cell, judged.
@@ -35,7 +41,7 @@ pub fn cell(measured: &CellMeasurement, context: &CellContext<'_>) -> Cell {
     cell.hardware_summary = Field::Is(Hardware::default());
     let timeline = TokenTimeline::new(&measured.streams);
     let reasons = found::found_while_measuring(measured, &timeline);
-    cell.tokscope = Field::Is(own(measured, context, &timeline, &reasons));
+    cell.tokscope = Field::Is(super::own_cell::cell(measured, context, &timeline, &reasons));
     let judgement = verdict::judge(&cell);
     if let Field::Is(own) = &mut cell.tokscope {
         own.verdict = Field::text(judgement.verdict.name());
@@ -125,11 +131,11 @@ fn latencies(cell: &mut Cell, requests: &[&RequestRecord], measured: &CellMeasur
     cell.warmup_duration = Field::opt(measured.warmup.duration_us.map(|us| (us as f64 / 1e3).round() / 1e3));
 }
 
-fn seconds(us: Option<u64>) -> Option<f64> {
+pub(super) fn seconds(us: Option<u64>) -> Option<f64> {
     us.map(|us| us as f64 / 1e6)
 }
 
-fn ttft_s(r: &RequestRecord) -> Option<f64> {
+pub(super) fn ttft_s(r: &RequestRecord) -> Option<f64> {
     seconds(r.ttft_us())
 }
 
@@ -137,7 +143,7 @@ fn ttst_s(r: &RequestRecord) -> Option<f64> {
     seconds(r.second_us?.checked_sub(r.first_token_us?))
 }
 
-fn latency_s(r: &RequestRecord) -> Option<f64> {
+pub(super) fn latency_s(r: &RequestRecord) -> Option<f64> {
     seconds(r.latency_us())
 }
 
@@ -245,155 +251,4 @@ fn scheduler(cell: &mut Cell, measured: &CellMeasurement) {
     let phase = measured.failure_phase.map(super::super::cell::measurement::FailurePhase::as_str);
     cell.ready_reason = Field::text(phase.unwrap_or(&measured.warmup.ready_reason));
     cell.timeout_reason = Field::text(&measured.warmup.timeout_reason);
-}
-
-fn own(measured: &CellMeasurement, context: &CellContext<'_>, timeline: &TokenTimeline, reasons: &[Reason]) -> CellOwn {
-    let client = &measured.client;
-    let late = measured.tick();
-    let tick = |of: fn(&crate::load::health::TickLateness) -> u64| Field::or_null(late.as_ref().map(of)).map(|us: u64| Num(us.into()));
-    let requests: usize = measured.streams.iter().map(|stream| stream.requests.len()).sum();
-    let scout = measured.scout.as_ref();
-    let (tokens, counted_by) = context.prompt_tokens.map_or((None, "estimate"), |(tokens, by)| (Some(tokens), by));
-    CellOwn {
-        reasons: Field::Is(
-            reasons
-                .iter()
-                .map(|reason| own::ReasonOwn {
-                    code: Field::text(&reason.code),
-                    text: Field::text(&reason.text),
-                    ..own::ReasonOwn::default()
-                })
-                .collect(),
-        ),
-        verdict: Field::text("valid"),
-        window: measured.window.as_ref().map_or(Field::Null, |window| {
-            Field::Is(own::Window {
-                start_us: Field::count(window.start_us),
-                end_us: Field::count(window.end_us),
-                start_spread_us: Field::or_null(client.start_spread_us.map(Into::into)),
-                server_seconds: Field::opt(measured.server.generation_tokens.map(|d| d.to_us.saturating_sub(d.from_us) as f64 / 1e6)),
-                ..own::Window::default()
-            })
-        }),
-        client: Field::Is(CellClient {
-            tick_late_p50_us: tick(|t| t.p50_us),
-            tick_late_p99_us: tick(|t| t.p99_us),
-            tick_late_max_us: tick(|t| t.max_us),
-            ticks: Field::or_null(late.map(|t| t.ticks.into())),
-            load_cpu_us: Field::count(client.load_cpu_us),
-            span_us: Field::count(client.span_us),
-            load_threads: Field::int(client.threads),
-            connections_opened: Field::int(client.connections_opened),
-            connections_reused: Field::int(client.connections_reused),
-            requests_sent: Field::count(requests as u64),
-            bytes_received: Field::count(client.body_bytes),
-            events_received: Field::count(client.events),
-            ..CellClient::default()
-        }),
-        prompt: Field::Is(Prompt {
-            mode: Field::text(context.prompts),
-            target_tokens: Field::int(measured.id.context_tokens),
-            tokens: Field::or_null(tokens.map(Into::into)),
-            counted_by: Field::text(counted_by),
-            max_tokens: Field::int(measured.cell.max_tokens),
-            max_tokens_asked: measured.cell.clamped_from.map_or(Field::Absent, Field::int),
-            scout_ttft_s: Field::opt(scout.and_then(|scout| seconds(scout.ttft_us))),
-            scout_cached_tokens: Field::or_null(scout.and_then(|scout| scout.cached_tokens).map(Into::into)),
-            ..Prompt::default()
-        }),
-        distributions: measured.window.as_ref().map_or(Field::Null, |window| Field::Is(distributions(&measured.streams, timeline, window))),
-        machine: Field::Null,
-        series: Field::Is(CellSeries {
-            tokens_per_s: Field::Is(measured.window.as_ref().map_or_else(List::default, |window| {
-                timeline.per_second(window.start_us, window.end_us).into_iter().map(Into::into).collect()
-            })),
-            requests: Field::Is(columns(measured, timeline)),
-            ..CellSeries::default()
-        }),
-        ..CellOwn::default()
-    }
-}
-
-/// Of what fell into the window.
-fn distributions(streams: &[StreamRecord], timeline: &TokenTimeline, window: &Window) -> Distributions {
-    let requests = || streams.iter().flat_map(|stream| &stream.requests);
-    let inside = |t_us: Option<u64>| t_us.is_some_and(|t_us| window.contains(t_us));
-    let (mut gaps, mut per_token) = (Vec::new(), Vec::new());
-    for points in &timeline.streams {
-        // A chunk that counts several tokens gives each an equal share of its gap.
-        let chunks: Vec<_> = points.iter().filter(|point| point.chunk).collect();
-        for pair in chunks.windows(2) {
-            let [before, after] = pair else { continue };
-            if before.request == after.request && window.contains(before.t_us) && window.contains(after.t_us) {
-                let gap = (after.t_us - before.t_us) as f64 / 1e6;
-                gaps.push((gap, 1));
-                per_token.push((gap / f64::from(after.tokens.max(1)), after.tokens.into()));
-            }
-        }
-    }
-    let once = |values: Vec<f64>| distribution(values.into_iter().map(|value| (value, 1)).collect());
-    Distributions {
-        ttft_s: Field::Is(once(requests().filter(|r| inside(r.first_token_us)).filter_map(ttft_s).collect())),
-        chunk_gap_s: Field::Is(distribution(gaps)),
-        itl_s: Field::Is(distribution(per_token)),
-        request_latency_s: Field::Is(once(requests().filter(|r| inside(r.last_us)).filter_map(latency_s).collect())),
-        ..Distributions::default()
-    }
-}
-
-/// Of values with how often each occurs.
-fn distribution(mut values: Vec<(f64, u64)>) -> Distribution {
-    values.retain(|(_, weight)| *weight > 0);
-    values.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let n: u64 = values.iter().map(|(_, weight)| weight).sum();
-    let sum: f64 = values.iter().map(|(value, weight)| value * *weight as f64).sum();
-    let at = |p: f64| Field::opt(weighted_percentile(&values, p).filter(|_| n >= smallest_sample(p) as u64));
-    Distribution {
-        n: Field::count(n),
-        min: Field::opt(values.first().map(|value| value.0)),
-        mean: Field::opt((n > 0).then(|| sum / n as f64)),
-        p50: Field::opt(weighted_percentile(&values, 50.0)),
-        p90: at(90.0),
-        p95: at(95.0),
-        p99: at(99.0),
-        max: Field::opt(values.last().map(|value| value.0)),
-        ..Distribution::default()
-    }
-}
-
-fn columns(measured: &CellMeasurement, timeline: &TokenTimeline) -> RequestColumns {
-    let requests: Vec<&RequestRecord> = measured.streams.iter().flat_map(|record| &record.requests).collect();
-    let counts = |of: &dyn Fn(&RequestRecord) -> Option<u64>| {
-        Field::Is(List(requests.iter().map(|r| Field::or_null(of(r).map(Into::into))).collect()))
-    };
-    // One walk over the points: a stream may have sent many thousand requests.
-    let in_window: Vec<Field<Num>> = match &measured.window {
-        None => requests.iter().map(|_| Field::Null).collect(),
-        Some(window) => {
-            let counted = measured.streams.iter().enumerate().flat_map(|(stream, record)| {
-                let mut tokens = vec![0u64; record.requests.len()];
-                for point in timeline.streams.get(stream).into_iter().flatten().filter(|point| window.contains(point.t_us)) {
-                    if let Some(sum) = tokens.get_mut(point.request as usize) {
-                        *sum += u64::from(point.tokens);
-                    }
-                }
-                tokens
-            });
-            counted.map(|tokens| Field::Is(Num(tokens.into()))).collect()
-        }
-    };
-    RequestColumns {
-        id: Field::Is(requests.iter().map(|r| r.id.clone()).collect()),
-        stream: counts(&|r| Some(r.stream.into())),
-        sent_us: counts(&|r| r.sent_us),
-        first_token_us: counts(&|r| r.first_token_us),
-        last_token_us: counts(&|r| r.last_us),
-        tokens: counts(&|r| Some(r.output_tokens().into())),
-        window_tokens: Field::Is(List(in_window)),
-        prompt_tokens: counts(&|r| r.prompt_tokens.map(Into::into)),
-        cached_tokens: counts(&|r| r.cached_tokens.map(Into::into)),
-        class: Field::Is(requests.iter().map(|r| r.outcome.as_str().to_owned()).collect()),
-        error: Field::Is(List(requests.iter().map(|r| Field::or_null(r.error.clone())).collect())),
-        ..RequestColumns::default()
-    }
 }

@@ -1,7 +1,6 @@
 //! Reasons that are found from the arrivals themselves, which a reader of the file doesn't have.
 
 use crate::cell::measurement::{CellMeasurement, Window};
-use crate::load::health::StampSource;
 use crate::load::record::{Outcome, RequestRecord};
 use crate::load::tokens::TokenTimeline;
 use tokscope_shared::stats::{mean, percentile, sorted};
@@ -12,12 +11,6 @@ const STALL_US: u64 = 1_000_000;
 const STALL_GAPS: u64 = 10;
 /// Chunks of a stream that are closer than this came together.
 const TOGETHER_US: u64 = 2_000;
-/// The tick's 99th percentile beyond which the client was too late: where arrivals have the kernel's time, and where
-/// they have that of the read.
-const LATE_KERNEL_US: u64 = 10_000;
-const LATE_READ_US: u64 = 2_000;
-/// Share of its core beyond which a load thread had no time left.
-const BUSY: f64 = 0.9;
 /// Share of the window's tokens that one piece may hold.
 const COARSE: f64 = 0.03;
 
@@ -34,7 +27,6 @@ pub(super) fn found_while_measuring(measured: &CellMeasurement, timeline: &Token
         reasons
             .push(Reason::new("foreign-traffic", format!("the server was busy before the cell: {running} requests ran, {waiting} waited")));
     }
-    reasons.extend(client_limited(measured));
     if let Some(gap) = measured.server.gaps.first() {
         let n = measured.server.gaps.len();
         reasons.push(Reason::new("metrics-gap", format!("{n} of the window's scrapes failed: {}", gap.reason)));
@@ -46,22 +38,6 @@ pub(super) fn found_while_measuring(measured: &CellMeasurement, timeline: &Token
     }
     reasons.extend(prompt_length(measured));
     reasons
-}
-
-/// Whether the client was the bottleneck, or could not have seen what it says.
-fn client_limited(measured: &CellMeasurement) -> Option<Reason> {
-    let client = &measured.client;
-    let mut found = Vec::new();
-    // With the kernel's stamps an arrival's time doesn't depend on us, until several arrivals lie in one read.
-    let limit_us = if client.stamp == StampSource::Kernel { LATE_KERNEL_US } else { LATE_READ_US };
-    if let Some(tick) = measured.tick().filter(|tick| tick.p99_us > limit_us) {
-        let (p99, max) = (tick.p99_us as f64 / 1e3, tick.max_us as f64 / 1e3);
-        found.push(format!("the client's tick was late by {p99:.1} ms (p99), {max:.1} at most"));
-    }
-    if client.busy_share > BUSY {
-        found.push(format!("a load thread used {:.0} % of its core", client.busy_share * 100.0));
-    }
-    (!found.is_empty()).then(|| Reason::new("client-limited", found.join("; ")))
 }
 
 /// The longest time for which a stream stood still in the middle of an answer.

@@ -1,13 +1,18 @@
 //! From what was measured to the report. Old keys follow the predecessor's formulas; what is new goes into the
 //! two `tokscope` sections. It measures nothing and writes no file.
 
+mod arrivals;
 mod cell;
+mod distributions;
 mod found;
 mod methodology;
+mod own_cell;
 mod startup;
 
+pub use arrivals::ArrivalsLimit;
 pub use cell::{CellContext, cell};
 
+use crate::calibrate::Calibration;
 use crate::clock::{Clock, rfc3339};
 use crate::event::Stamped;
 use crate::plan::LeftOut;
@@ -79,6 +84,10 @@ pub struct Options {
     pub prompts: &'static str,
     /// Seed of the prompts' text.
     pub seed: u64,
+    /// Whether the client was measured before.
+    pub calibrate: bool,
+    /// What each cell's sample of arrivals may take, kB.
+    pub arrivals_kb: u32,
 }
 
 /// A row of prefill.
@@ -101,6 +110,8 @@ pub struct RunRecord {
     pub clock: Clock,
     /// How it ended.
     pub status: Status,
+    /// The client's own error, measured before.
+    pub calibration: Vec<Calibration>,
     /// Twelve letters.
     pub run_id: String,
     /// Options.
@@ -209,8 +220,9 @@ fn own(run: &RunRecord, ended_us: u64) -> RunOwn {
         client: Field::Is(own::ClientOwn {
             origin_ns: Field::count(run.clock.origin_ns()),
             address: Field::or_null(run.server.address.clone()),
-            stamp: Field::text("read"),
+            stamp: stamp(&run.cells),
             cpus: Field::count(run.cpus as u64),
+            calibration: Field::Is(run.calibration.iter().map(own_cell::calibration).collect()),
             ..own::ClientOwn::default()
         }),
         left_out: Field::Is(left_out.collect()),
@@ -220,6 +232,14 @@ fn own(run: &RunRecord, ended_us: u64) -> RunOwn {
         segments: Field::Is(List::default()),
         ..RunOwn::default()
     }
+}
+
+/// Whose time the arrivals have, over all cells.
+fn stamp(cells: &[Cell]) -> Field<String> {
+    let mut stamps = cells.iter().filter_map(|cell| cell.tokscope.get()?.client.get()?.stamp.str());
+    let first = stamps.next();
+    let same = stamps.all(|stamp| Some(stamp) == first);
+    Field::or_null(first.map(|first| if same { first } else { "mixed" }.to_owned()))
 }
 
 fn series(scrapes: &[Snapshot]) -> RunSeries {

@@ -264,6 +264,8 @@ section! {
         @always bad_events: Int,
         /// CPU time of the busiest load thread by `span_us`, 0 to 1.
         @always busy_share: Num,
+        /// The client's own error at this concurrency, measured before the run; null where it wasn't.
+        @always calibration: Calibration,
     }
 
     /// The prompts of a cell.
