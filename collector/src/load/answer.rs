@@ -248,6 +248,7 @@ fn event(data: &[u8], stamp: Stamp, chunks: &mut ChunkReader, counted: &mut u32,
     let grown = completion.is_some_and(|n| n > known);
     if let Some(n) = completion {
         entry.usage_tokens = Some(n.max(known));
+        entry.usage_reports += 1;
     }
     let finishes = chunk.kinds.has(Kinds::FINISH);
     if let Some(reason) = chunk.finish_reason {

@@ -155,6 +155,8 @@ pub struct RequestRecord {
     pub chunks: u32,
     /// The last `completion_tokens` seen; absent if the server never said.
     pub usage_tokens: Option<u32>,
+    /// How often the server said.
+    pub usage_reports: u32,
     /// `prompt_tokens` as the server counted them.
     pub prompt_tokens: Option<u32>,
     /// Those of them from the prefix cache, if it says so.
@@ -196,6 +198,7 @@ impl RequestRecord {
             ended_us: due_us,
             chunks: 0,
             usage_tokens: None,
+            usage_reports: 0,
             prompt_tokens: None,
             cached_tokens: None,
             finish_reason: None,
@@ -226,7 +229,7 @@ impl RequestRecord {
     /// Whole-request output tokens: the usage, else the chunks.
     #[must_use]
     pub fn output_tokens(&self) -> u32 {
-        self.usage_tokens.filter(|usage| is_a_count(*usage, self.chunks)).unwrap_or(self.chunks)
+        self.usage_tokens.filter(|usage| is_a_count(*usage, self.usage_reports, self.chunks)).unwrap_or(self.chunks)
     }
 
     /// Takes an arrival of this request into its times. `grown`: its usage is more than any before.
@@ -248,10 +251,11 @@ impl RequestRecord {
     }
 }
 
-/// Whether a usage can be the number of a request's tokens so far. Some servers tell in each chunk what is in it:
-/// then it falls ever further behind the chunks. A chunk holds a token at least, but for halves of characters.
-pub(super) fn is_a_count(usage: u32, chunks: u32) -> bool {
-    usage.saturating_mul(8) >= chunks
+/// Whether a usage can be the number of a request's tokens so far, told `reports` times. Some servers tell in each
+/// chunk what is in it: then it falls ever further behind the chunks. A chunk holds a token at least, but for halves
+/// of characters.
+pub(super) fn is_a_count(usage: u32, reports: u32, chunks: u32) -> bool {
+    reports.saturating_mul(2) <= chunks || usage.saturating_mul(8) >= chunks
 }
 
 /// All that one stream left behind.
@@ -358,12 +362,10 @@ mod tests {
     #[test]
     fn a_usage_far_behind_the_chunks_is_no_count() {
         let mut r = RequestRecord::due("x".into(), 0, 0, 5);
-        (r.chunks, r.usage_tokens) = (100, Some(1));
-        assert_eq!(r.output_tokens(), 100);
-        (r.chunks, r.usage_tokens) = (100, Some(98));
-        assert_eq!(r.output_tokens(), 98);
-        (r.chunks, r.usage_tokens) = (0, Some(7));
-        assert_eq!(r.output_tokens(), 7);
+        for (chunks, usage, reports, tokens) in [(100, 1, 100, 100), (100, 98, 100, 98), (100, 1, 1, 1), (0, 7, 3, 7)] {
+            (r.chunks, r.usage_tokens, r.usage_reports) = (chunks, Some(usage), reports);
+            assert_eq!(r.output_tokens(), tokens);
+        }
     }
 
     #[test]

@@ -213,9 +213,13 @@ fn request_points(arrivals: &[Arrival], borrowed: Ratio, points: &mut Vec<TokenP
 
 /// Whether a request's usage is the number of its tokens so far.
 fn usage_counts(arrivals: &[Arrival]) -> bool {
-    let most = arrivals.iter().filter_map(Arrival::usage).max().unwrap_or(0);
-    let chunks = arrivals.iter().filter(|a| a.kinds.is_output()).count();
-    is_a_count(most, u32::try_from(chunks).unwrap_or(u32::MAX))
+    let (mut most, mut reports, mut chunks) = (0, 0, 0);
+    for arrival in arrivals {
+        most = most.max(arrival.usage().unwrap_or(0));
+        reports += u32::from(arrival.usage().is_some());
+        chunks += u32::from(arrival.kinds.is_output());
+    }
+    is_a_count(most, reports, chunks)
 }
 
 /// Gives each point its share, in whole tokens whose sum is right after every one of them.
