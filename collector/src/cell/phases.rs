@@ -49,7 +49,7 @@ impl CellRun<'_> {
             };
             let values = seen.map(|s| s.values);
             // Metrics that don't say whether the server is idle, or that don't come, never will.
-            failed += u32::from(values.is_none());
+            failed = if values.is_none() { failed + 1 } else { 0 };
             let silent = values.as_ref().is_some_and(|v| v.running.is_none() || v.waiting.is_none());
             if silent || failed == 2 {
                 idle.idle = None;
@@ -72,7 +72,10 @@ impl CellRun<'_> {
             if waited >= self.options.idle_limit_us || self.stop.is_stopped() {
                 break;
             }
-            tokio::time::sleep(Duration::from_micros(SCRAPE_EVERY_US)).await;
+            tokio::select! {
+                () = tokio::time::sleep(Duration::from_micros(SCRAPE_EVERY_US)) => {}
+                () = self.stop.stopped() => {}
+            }
         }
         idle.waited_us = self.now_us() - begun_us;
         if told && idle.idle == Some(true) {

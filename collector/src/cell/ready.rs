@@ -28,17 +28,25 @@ pub(super) struct Readiness {
     stable_us: u64,
     metrics: Metrics,
     since_us: Option<u64>,
+    /// The last look at which nothing waited on the server.
+    no_queue_us: Option<u64>,
     last: Option<Look>,
 }
 
+/// Requests that end together wait together for a moment: a queue that was empty so short a time ago is none.
+const QUEUE_MEMORY_US: u64 = 1_000_000;
+
 impl Readiness {
     pub(super) fn new(concurrency: u32, stable_us: u64, metrics: Metrics) -> Self {
-        Self { concurrency, stable_us, metrics, since_us: None, last: None }
+        Self { concurrency, stable_us, metrics, since_us: None, no_queue_us: None, last: None }
     }
 
     /// Takes a look into account; the reason, in the predecessor's words, once the streams are up.
     pub(super) fn look(&mut self, look: Look) -> Option<String> {
         self.last = Some(look);
+        if look.server.is_some_and(|(_, waiting)| waiting == 0.0) {
+            self.no_queue_us = Some(look.t_us);
+        }
         if !self.is_up(&look) {
             self.since_us = None;
             return None;
@@ -54,7 +62,8 @@ impl Readiness {
         let server_up = match (self.metrics, look.server) {
             (Metrics::Unavailable, _) => true,
             (Metrics::Used, None) => false,
-            (Metrics::Used, Some((running, waiting))) => waiting == 0.0 && (running >= f64::from(c) || short_flow),
+            (Metrics::Used, Some(_)) if short_flow => self.no_queue_us.is_some_and(|t_us| look.t_us - t_us < QUEUE_MEMORY_US),
+            (Metrics::Used, Some((running, waiting))) => waiting == 0.0 && running >= f64::from(c),
         };
         streams_up && server_up
     }
@@ -156,6 +165,22 @@ mod tests {
         assert!(r.look(short).is_some());
         short.server = Some((3.0, 1.0));
         assert_eq!(r.look(short), None, "but nothing may queue");
+    }
+
+    #[test]
+    fn short_requests_that_wait_together_for_a_moment_are_up_and_a_lasting_queue_is_not() {
+        let mut r = Readiness::new(4, 2_000_000, Metrics::Used);
+        let mut short = |t_us, waiting| r.look(Look { all_finished_one: true, ..look(t_us, 4, Some((4.0 - waiting, waiting))) });
+        for half_s in 0..4 {
+            assert_eq!(short(half_s * 500_000, if half_s % 2 == 0 { 0.0 } else { 3.0 }), None);
+        }
+        assert!(short(2_000_000, 0.0).is_some());
+        let mut r = Readiness::new(4, 2_000_000, Metrics::Used);
+        let mut short = |t_us, waiting| r.look(Look { all_finished_one: true, ..look(t_us, 4, Some((3.0, waiting))) });
+        assert_eq!(short(0, 0.0), None);
+        for half_s in 1..20 {
+            assert_eq!(short(half_s * 500_000, 1.0), None, "{half_s}");
+        }
     }
 
     #[test]

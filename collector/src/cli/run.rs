@@ -55,13 +55,13 @@ pub struct RunArgs {
     #[arg(long, value_name = "LIST", default_value = "0,16k,32k,64k,128k", help_heading = "Matrix")]
     contexts: String,
     /// Length of each cell's window.
-    #[arg(long, value_name = "SECONDS", default_value_t = 30.0, value_parser = seconds_above_zero, help_heading = "Matrix")]
+    #[arg(long, value_name = "SECONDS", default_value_t = 30.0, allow_negative_numbers = true, value_parser = seconds_above_zero, help_heading = "Matrix")]
     duration: f64,
     /// Output limit a request.
     #[arg(long, value_name = "TOKENS", default_value_t = 8192, value_parser = clap::value_parser!(u32).range(1..), help_heading = "Matrix")]
     max_tokens: u32,
     /// Temperature to send [default: the server's own].
-    #[arg(long, value_parser = not_negative, help_heading = "Matrix")]
+    #[arg(long, allow_negative_numbers = true, value_parser = not_negative, help_heading = "Matrix")]
     temperature: Option<f64>,
     /// Let the model end its answers itself.
     #[arg(long, help_heading = "Matrix")]
@@ -70,10 +70,10 @@ pub struct RunArgs {
     #[arg(long, help_heading = "Matrix")]
     skip_prefill: bool,
     /// Longest wait for steady streams; 0 is 60 s, 120 s from 64k, 180 s from 128k.
-    #[arg(long, value_name = "SECONDS", default_value_t = 0.0, value_parser = seconds, help_heading = "Matrix")]
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.0, allow_negative_numbers = true, value_parser = seconds, help_heading = "Matrix")]
     cell_warmup_timeout_seconds: f64,
     /// Acceptance length to which steps a second are projected; 0 is none.
-    #[arg(long, value_name = "LENGTH", default_value_t = 0.0, value_parser = not_negative, help_heading = "Matrix")]
+    #[arg(long, value_name = "LENGTH", default_value_t = 0.0, allow_negative_numbers = true, value_parser = not_negative, help_heading = "Matrix")]
     accept_len_ref: f64,
     /// Seed of the prompts' text.
     #[arg(long, default_value_t = 1, help_heading = "Matrix")]

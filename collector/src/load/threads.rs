@@ -200,7 +200,7 @@ fn carry(clock: Clock, group: Group) {
     let expected = (options.max_tokens as usize).saturating_mul(2).min(MOST_EXPECTED_ARRIVALS);
     let mut streams: Vec<Stream> =
         streams.into_iter().enumerate().map(|(place, stream)| Stream::new(place, stream, expected, &context)).collect();
-    let mut turns = Turns { events: Vec::with_capacity(EVENTS), ticker: None };
+    let mut turns = Turns { events: Vec::with_capacity(EVENTS), ticker: None, told: 0 };
     turns.open(&mut streams, &mut context, &control);
     let _ = opened.send(());
     let (started, stopped) = (|| control.start.load(Ordering::Acquire), || control.stop.load(Ordering::Acquire));
@@ -213,6 +213,7 @@ fn carry(clock: Clock, group: Group) {
     }
     let end_us = clock.now_us();
     streams.iter_mut().for_each(|stream| stream.cut(&mut context));
+    turns.tell(&context, &control);
     if let Some(step_ns) = context.real.stepped(&RealClock::read()) {
         let step_ms = step_ns as f64 / 1e6;
         context.unstamped = Some(format!("the system's clock was set by {step_ms:+.1} ms meanwhile, so the kernel's times are not used"));
@@ -237,6 +238,8 @@ fn carry(clock: Clock, group: Group) {
 struct Turns {
     events: Vec<epoll::Event>,
     ticker: Option<Ticker>,
+    /// Streams whose end was told.
+    told: usize,
 }
 
 /// What woke the thread.
@@ -275,7 +278,9 @@ impl Turns {
         }
         self.ticker = Some(ticker);
         streams.iter_mut().for_each(|stream| stream.begin(start_us, context));
-        let (mut ended, mut ticks, mut places) = (0, 0, Vec::new());
+        // Some may have ended in their beginning.
+        self.tell(context, control);
+        let (mut ticks, mut places) = (0, Vec::new());
         while context.ended < streams.len() && !control.stop.load(Ordering::Acquire) {
             let working = !(context.to_read.is_empty() && context.to_send.is_empty() && context.to_prepare.is_empty());
             let woken = self.wait(working.then_some(Duration::ZERO), streams, context);
@@ -304,10 +309,15 @@ impl Turns {
                 let now_us = context.clock.now_us();
                 streams.iter_mut().for_each(|stream| stream.check(now_us, context));
             }
-            if context.ended > ended {
-                control.alive.fetch_sub(context.ended - ended, Ordering::Release);
-                ended = context.ended;
-            }
+            self.tell(context, control);
+        }
+    }
+
+    /// Tells how many streams have ended.
+    fn tell(&mut self, context: &Context<'_>, control: &Control) {
+        if context.ended > self.told {
+            control.alive.fetch_sub(context.ended - self.told, Ordering::Release);
+            self.told = context.ended;
         }
     }
 

@@ -69,6 +69,9 @@ impl Address {
         if port == 0 {
             return Err(bad("port 0 is no port".into()));
         }
+        if url.path().contains('@') {
+            return Err(bad("there is an @ behind the host: write a / in a name or password as %2F".into()));
+        }
         url.set_path(url.path().trim_end_matches('/').to_owned().as_str());
         let path = url.path().trim_end_matches('/');
         let base_path = path.strip_suffix("/v1").unwrap_or(path).to_owned();
@@ -227,7 +230,7 @@ mod tests {
 
     #[test]
     fn addresses_that_are_none_are_refused() {
-        for host in ["ftp://a", "http://", "http://a:99999", "a b", "http://a?x=1"] {
+        for host in ["ftp://a", "http://", "http://a:99999", "a b", "http://a?x=1", "http://user:1234/w0rd@h"] {
             assert!(matches!(Address::parse(host, None), Err(TargetError::BadAddress { .. })), "{host}");
         }
     }

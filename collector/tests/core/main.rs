@@ -6,5 +6,6 @@ mod cells;
 mod detect;
 mod server;
 mod streams;
+mod tls;
 mod transcripts;
 mod truth;

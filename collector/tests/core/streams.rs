@@ -17,8 +17,14 @@ use tokscope_collector::target::{Address, TrustedRoots};
 use crate::server::{DONE, Do, STREAM_HEAD, Server, event, finish, send, whole};
 
 /// Requests of a fixed body.
-struct Plain {
+pub(crate) struct Plain {
     shared: Bytes,
+}
+
+impl Plain {
+    pub(crate) fn of(length: usize) -> Self {
+        Self { shared: Bytes::from(vec![b'x'; length]) }
+    }
 }
 
 impl RequestSource for Plain {
@@ -33,7 +39,7 @@ impl RequestSource for Plain {
     }
 }
 
-const FAST: LoadLimits =
+pub(crate) const FAST: LoadLimits =
     LoadLimits { connect: Duration::from_secs(5), first_token: Duration::from_millis(400), stall: Duration::from_millis(200) };
 
 struct Running {
@@ -46,8 +52,7 @@ async fn open(addr: SocketAddr, count: u32, max: Option<u32>, limits: LoadLimits
     let load = Load::start(Clock::start(), 1).unwrap();
     let address: Address = format!("http://{addr}").parse().unwrap();
     let endpoint = Arc::new(Endpoint::resolve(&address, &TrustedRoots::default(), limits.connect).await.unwrap());
-    let shared = Bytes::from(vec![b'x'; body]);
-    let source: Arc<dyn RequestSource> = Arc::new(Plain { shared });
+    let source: Arc<dyn RequestSource> = Arc::new(Plain::of(body));
     let options = StreamsOptions { count, max_requests: max, limits, max_tokens: 64 };
     let streams = load.open(&endpoint, &source, &options).await;
     Running { streams, _load: load }
