@@ -163,8 +163,8 @@ mod tests {
         let mut short = look(0, 3, Some((3.0, 0.0)));
         short.all_finished_one = true;
         assert!(r.look(short).is_some());
-        short.server = Some((3.0, 1.0));
-        assert_eq!(r.look(short), None, "but nothing may queue");
+        (short.t_us, short.server) = (2_000_000, Some((3.0, 1.0)));
+        assert_eq!(r.look(short), None, "but nothing may go on waiting");
     }
 
     #[test]
