@@ -1,12 +1,15 @@
 //! What an event of a chat stream says, read without building a tree: which kinds of delta it
 //! carries, usage, finish reason, whether it is an error. The text itself is looked at only as far
 //! as to see that there is some.
+//!
+//! Of a key that stands twice in an object the last one counts. What has to be walked (the event,
+//! `choices`, a choice, its `delta`) and is of another type is refused; what is only looked at and
+//! says nothing we know is absent.
 
 use std::borrow::Cow;
-use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
-
+pub use super::json::BadJson;
+use super::json::{Cursor, Text};
 use super::record::Kinds;
 
 /// One event.
@@ -16,7 +19,7 @@ pub struct Chunk<'a> {
     pub kinds: Kinds,
     /// Usage, if it is there and not null.
     pub usage: Option<Usage>,
-    /// The finish reason of a choice.
+    /// The finish reason of a choice, the last one that has any. `other` where it is not told in words.
     pub finish_reason: Option<Cow<'a, str>>,
     /// Whether there is an error object. Its words are read by [`error_text`].
     pub is_error: bool,
@@ -39,23 +42,51 @@ pub fn is_done(data: &[u8]) -> bool {
     data.trim_ascii() == b"[DONE]"
 }
 
-/// Reads one event.
+/// Reads one event. Of many events of one stream, [`ChunkReader`] makes less work.
 ///
 /// # Errors
 /// Data that is no JSON object, or has another shape than a chat chunk.
-pub fn parse(data: &[u8]) -> Result<Chunk<'_>, serde_json::Error> {
-    let raw: RawChunk<'_> = serde_json::from_slice(data)?;
-    let choices = raw.choices.unwrap_or_default();
-    Ok(Chunk {
-        kinds: choices.kinds,
-        usage: raw.usage.map(|u| Usage {
-            completion_tokens: u.completion_tokens.and_then(|c| c.0),
-            prompt_tokens: u.prompt_tokens.and_then(|c| c.0),
-            cached_tokens: u.prompt_tokens_details.and_then(|d| d.cached_tokens).and_then(|c| c.0),
-        }),
-        finish_reason: choices.finish_reason,
-        is_error: raw.error.is_some() || raw.object.is_some_and(|o| o == "error"),
-    })
+pub fn parse(data: &[u8]) -> Result<Chunk<'_>, BadJson> {
+    let mut event = Event::default();
+    event.read(Cursor::new(data), None)?;
+    event.chunk()
+}
+
+/// A beginning longer than this is not worth remembering.
+const MAX_HEAD_BYTES: usize = 4 << 10;
+
+/// Reads the events of a stream, each as [`parse`] does. Most begin with the same bytes (id, model, time), up
+/// to their choices. What a reading has found by then depends on these bytes only; so where it had found
+/// nothing, the next event that begins with them is read from there on.
+#[derive(Clone, Debug, Default)]
+pub struct ChunkReader {
+    /// The last event's bytes up to and with `"choices":`; empty if there is nothing to go by.
+    head: Vec<u8>,
+}
+
+impl ChunkReader {
+    /// A reader that has seen nothing.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Reads one event.
+    ///
+    /// # Errors
+    /// As [`parse`].
+    pub fn read<'a>(&mut self, data: &'a [u8]) -> Result<Chunk<'a>, BadJson> {
+        let mut event = Event::default();
+        if !self.head.is_empty() && data.starts_with(&self.head) {
+            event.read(Cursor::inside(data, self.head.len()), Some(CHOICES))?;
+        } else {
+            event.read(Cursor::new(data), None)?;
+            self.head.clear();
+            let head = event.choices_at.filter(|at| *at <= MAX_HEAD_BYTES).and_then(|at| data.get(..at));
+            self.head.extend_from_slice(head.unwrap_or_default());
+        }
+        event.chunk()
+    }
 }
 
 /// The words of an error event: its message, else its beginning.
@@ -70,209 +101,245 @@ pub fn error_text(data: &[u8]) -> String {
     crate::secrets::beginning(&text, 200)
 }
 
-#[derive(serde::Deserialize)]
-struct RawChunk<'a> {
-    #[serde(borrow, default)]
-    choices: Option<Choices<'a>>,
-    #[serde(default)]
-    usage: Option<RawUsage>,
-    #[serde(default)]
-    error: Option<IgnoredAny>,
-    #[serde(borrow, default)]
-    object: Option<Cow<'a, str>>,
+const CHOICES: Text<'static> = Text::plain(b"choices");
+
+/// What is known of an event so far.
+#[derive(Default)]
+struct Event<'a> {
+    choices: Choices<'a>,
+    usage: Option<Usage>,
+    has_error: bool,
+    is_error_object: bool,
+    /// Where the value of the first `choices` begins, if nothing that counts stood before it.
+    choices_at: Option<usize>,
 }
 
-#[derive(serde::Deserialize)]
-struct RawUsage {
-    #[serde(default)]
-    completion_tokens: Option<Count>,
-    #[serde(default)]
-    prompt_tokens: Option<Count>,
-    #[serde(default)]
-    prompt_tokens_details: Option<Details>,
-}
-
-#[derive(serde::Deserialize)]
-struct Details {
-    #[serde(default)]
-    cached_tokens: Option<Count>,
-}
-
-#[derive(serde::Deserialize)]
-struct RawChoice<'a> {
-    #[serde(default)]
-    delta: Option<Delta>,
-    #[serde(borrow, default)]
-    finish_reason: Option<Reason<'a>>,
-}
-
-#[derive(serde::Deserialize)]
-struct Delta {
-    #[serde(default)]
-    role: Option<IgnoredAny>,
-    #[serde(default)]
-    content: Option<Filled>,
-    #[serde(default)]
-    reasoning: Option<Filled>,
-    #[serde(default)]
-    reasoning_content: Option<Filled>,
-    #[serde(default)]
-    reasoning_text: Option<Filled>,
-    #[serde(default)]
-    tool_calls: Option<Filled>,
-    #[serde(default)]
-    function_call: Option<Filled>,
-}
-
-impl Delta {
-    fn kinds(&self) -> Kinds {
-        let full = |f: &Option<Filled>| f.as_ref().is_some_and(|f| f.0);
-        let table = [
-            (self.role.is_some(), Kinds::ROLE),
-            (full(&self.content), Kinds::CONTENT),
-            (full(&self.reasoning), Kinds::REASONING),
-            (full(&self.reasoning_content), Kinds::REASONING),
-            (full(&self.reasoning_text), Kinds::REASONING),
-            (full(&self.tool_calls), Kinds::TOOL),
-            (full(&self.function_call), Kinds::TOOL),
-        ];
-        let present = table.iter().filter(|(there, _)| *there);
-        present.fold(Kinds::default(), |all, (_, kind)| all.with(*kind))
-    }
-}
-
-/// All choices folded into one: a list is not needed.
 #[derive(Default)]
 struct Choices<'a> {
     kinds: Kinds,
-    finish_reason: Option<Cow<'a, str>>,
+    reason: Option<Text<'a>>,
+    /// Where something stands that has to be walked and is of another type. No error at once: the same key may follow.
+    misfit: Option<usize>,
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Choices<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Fold;
-        impl<'de> Visitor<'de> for Fold {
-            type Value = Choices<'de>;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a list of choices")
-            }
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
-                let mut all = Choices::default();
-                while let Some(choice) = seq.next_element::<RawChoice<'de>>()? {
-                    if let Some(delta) = &choice.delta {
-                        all.kinds = all.kinds.with(delta.kinds());
+impl<'a> Event<'a> {
+    fn chunk(self) -> Result<Chunk<'a>, BadJson> {
+        if let Some(at) = self.choices.misfit {
+            return Err(BadJson { at });
+        }
+        Ok(Chunk {
+            kinds: self.choices.kinds,
+            usage: self.usage,
+            finish_reason: self.choices.reason.map(Text::to_text),
+            is_error: self.has_error || self.is_error_object,
+        })
+    }
+
+    /// Reads an event whole, or from the value of `key` on.
+    #[inline]
+    fn read(&mut self, mut json: Cursor<'a>, key: Option<Text<'a>>) -> Result<(), BadJson> {
+        let mut key = if key.is_some() { key } else { json.open_object()? };
+        let mut before = true;
+        while let Some(name) = key {
+            match &*name.bytes() {
+                b"choices" => {
+                    if std::mem::take(&mut before) && self.usage.is_none() && !self.has_error && !self.is_error_object {
+                        self.choices_at = Some(json.at());
                     }
-                    if let Some(Reason(Some(reason))) = choice.finish_reason {
-                        all.kinds = all.kinds.with(Kinds::FINISH);
-                        all.finish_reason = Some(reason);
-                    }
+                    self.choices = choices(&mut json)?;
                 }
-                Ok(all)
+                b"usage" => self.usage = usage(&mut json)?,
+                b"error" => self.has_error = !json.is_null()?,
+                b"object" => self.is_error_object = is_text(&mut json, b"error")?,
+                _ => json.skip()?,
             }
+            key = json.next_key()?;
         }
-        deserializer.deserialize_seq(Fold)
+        json.end()
     }
 }
 
-/// Whether a text, list or object has anything in it. Text is not decoded, so half a character
-/// does not make the event unreadable.
-struct Filled(bool);
-
-impl<'de> Deserialize<'de> for Filled {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_bytes(FilledVisitor)
+#[inline]
+fn choices<'a>(json: &mut Cursor<'a>) -> Result<Choices<'a>, BadJson> {
+    let mut all = Choices::default();
+    if json.peek()? == b'[' {
+        let mut more = json.open_list()?;
+        while more {
+            choice(json, &mut all)?;
+            more = json.next_item()?;
+        }
+    } else {
+        all.misfit = null_or_misfit(json)?;
     }
+    Ok(all)
 }
 
-struct FilledVisitor;
-
-impl<'de> Visitor<'de> for FilledVisitor {
-    type Value = Filled;
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("text or a list")
-    }
-    fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Filled, E> {
-        Ok(Filled(!bytes.is_empty()))
-    }
-    fn visit_str<E>(self, text: &str) -> Result<Filled, E> {
-        Ok(Filled(!text.is_empty()))
-    }
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Filled, A::Error> {
-        let mut filled = false;
-        while seq.next_element::<IgnoredAny>()?.is_some() {
-            filled = true;
-        }
-        Ok(Filled(filled))
-    }
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Filled, A::Error> {
-        let mut filled = false;
-        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {
-            filled = true;
-        }
-        Ok(Filled(filled))
-    }
+fn null_or_misfit(json: &mut Cursor<'_>) -> Result<Option<usize>, BadJson> {
+    let at = json.at();
+    Ok((!json.is_null()?).then_some(at))
 }
 
-/// A finish reason is text, or with SGLang an object with a type.
-struct Reason<'a>(Option<Cow<'a, str>>);
+#[inline]
+fn choice<'a>(json: &mut Cursor<'a>, all: &mut Choices<'a>) -> Result<(), BadJson> {
+    if json.peek()? != b'{' {
+        all.misfit = Some(json.at());
+        return json.skip();
+    }
+    let (mut delta, mut reason, mut text) = ((Kinds::default(), None), None, false);
+    let mut key = json.open_object()?;
+    while let Some(name) = key {
+        match &*name.bytes() {
+            b"delta" => delta = delta_kinds(json)?,
+            b"finish_reason" => reason = finish_reason(json)?,
+            // Of a stream of plain completions.
+            b"text" => text = json.is_filled()?,
+            _ => json.skip()?,
+        }
+        key = json.next_key()?;
+    }
+    let (kinds, misfit) = delta;
+    all.kinds = all.kinds.with(kinds);
+    all.misfit = all.misfit.or(misfit);
+    if text {
+        all.kinds = all.kinds.with(Kinds::CONTENT);
+    }
+    if reason.is_some() {
+        all.kinds = all.kinds.with(Kinds::FINISH);
+        all.reason = reason;
+    }
+    Ok(())
+}
 
-impl<'de: 'a, 'a> Deserialize<'de> for Reason<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Read;
-        impl<'de> Visitor<'de> for Read {
-            type Value = Reason<'de>;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a finish reason")
-            }
-            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
-                Ok(Reason(Some(Cow::Borrowed(text))))
-            }
-            fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
-                Ok(Reason(Some(Cow::Owned(text.to_owned()))))
-            }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut reason = Reason(Some(Cow::Borrowed("other")));
-                while let Some(key) = map.next_key::<Cow<'de, str>>()? {
-                    if key == "type" {
-                        reason = Reason(map.next_value()?);
-                    } else {
-                        map.next_value::<IgnoredAny>()?;
-                    }
+/// What each key of a delta makes it. Reasoning has three names, a call has two.
+const PARTS: [(&[u8], Kinds); 7] = [
+    (b"role", Kinds::ROLE),
+    (b"content", Kinds::CONTENT),
+    (b"reasoning", Kinds::REASONING),
+    (b"reasoning_content", Kinds::REASONING),
+    (b"reasoning_text", Kinds::REASONING),
+    (b"tool_calls", Kinds::TOOL),
+    (b"function_call", Kinds::TOOL),
+];
+
+/// What a delta carries, or where it stands if it is none.
+#[inline]
+fn delta_kinds(json: &mut Cursor<'_>) -> Result<(Kinds, Option<usize>), BadJson> {
+    if json.peek()? != b'{' {
+        return Ok((Kinds::default(), null_or_misfit(json)?));
+    }
+    let mut there = [false; PARTS.len()];
+    let mut key = json.open_object()?;
+    while let Some(name) = key {
+        let name = name.bytes();
+        match PARTS.iter().position(|(part, _)| *part == &*name) {
+            // The role itself says nothing; that there is one does.
+            Some(0) => there[0] = !json.is_null()?,
+            Some(part) => there[part] = json.is_filled()?,
+            None => json.skip()?,
+        }
+        key = json.next_key()?;
+    }
+    let present = PARTS.iter().zip(there).filter(|(_, there)| *there);
+    Ok((present.fold(Kinds::default(), |all, ((_, kind), _)| all.with(*kind)), None))
+}
+
+/// Text, or with SGLang an object with a `type`. An empty text is none: some servers write it until the end.
+#[inline]
+fn finish_reason<'a>(json: &mut Cursor<'a>) -> Result<Option<Text<'a>>, BadJson> {
+    const OTHER: Text<'static> = Text::plain(b"other");
+    match json.peek()? {
+        b'n' => json.skip().map(|()| None),
+        b'"' => Ok(Some(json.text()?).filter(|text| !text.is_empty())),
+        b'{' => {
+            let mut reason = OTHER;
+            let mut key = json.open_object()?;
+            while let Some(name) = key {
+                if &*name.bytes() == b"type" {
+                    reason = if json.peek()? == b'"' { json.text()? } else { json.skip().map(|()| OTHER)? };
+                } else {
+                    json.skip()?;
                 }
-                Ok(reason)
+                key = json.next_key()?;
             }
+            Ok(Some(if reason.is_empty() { OTHER } else { reason }))
         }
-        deserializer.deserialize_any(Read)
+        _ => json.skip().map(|()| Some(OTHER)),
     }
+}
+
+#[inline]
+fn usage(json: &mut Cursor<'_>) -> Result<Option<Usage>, BadJson> {
+    if json.peek()? != b'{' {
+        return json.skip().map(|()| None);
+    }
+    let mut usage = Usage::default();
+    let mut key = json.open_object()?;
+    while let Some(name) = key {
+        match &*name.bytes() {
+            b"completion_tokens" => usage.completion_tokens = count(json)?,
+            b"prompt_tokens" => usage.prompt_tokens = count(json)?,
+            b"prompt_tokens_details" => usage.cached_tokens = cached_tokens(json)?,
+            _ => json.skip()?,
+        }
+        key = json.next_key()?;
+    }
+    Ok(Some(usage))
+}
+
+fn cached_tokens(json: &mut Cursor<'_>) -> Result<Option<u32>, BadJson> {
+    if json.peek()? != b'{' {
+        return json.skip().map(|()| None);
+    }
+    let mut cached = None;
+    let mut key = json.open_object()?;
+    while let Some(name) = key {
+        if &*name.bytes() == b"cached_tokens" {
+            cached = count(json)?;
+        } else {
+            json.skip()?;
+        }
+        key = json.next_key()?;
+    }
+    Ok(cached)
 }
 
 /// A count of tokens, however it is written; what is no count is none.
-struct Count(Option<u32>);
-
-impl<'de> Deserialize<'de> for Count {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Read;
-        impl Visitor<'_> for Read {
-            type Value = Count;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a count")
-            }
-            fn visit_u64<E>(self, n: u64) -> Result<Count, E> {
-                Ok(Count(u32::try_from(n).ok()))
-            }
-            fn visit_i64<E>(self, n: i64) -> Result<Count, E> {
-                Ok(Count(u32::try_from(n).ok()))
-            }
-            fn visit_f64<E>(self, n: f64) -> Result<Count, E> {
-                let whole = n.is_finite() && n >= 0.0 && n < f64::from(u32::MAX);
-                Ok(Count(whole.then_some(n as u32)))
-            }
-            fn visit_str<E>(self, text: &str) -> Result<Count, E> {
-                Ok(Count(text.parse().ok()))
-            }
+#[inline]
+fn count(json: &mut Cursor<'_>) -> Result<Option<u32>, BadJson> {
+    match json.peek()? {
+        b'"' => Ok(digits(&json.text()?.bytes())),
+        b'-' | b'0'..=b'9' => {
+            let number = json.number()?;
+            Ok(digits(number).or_else(|| whole(number)))
         }
-        deserializer.deserialize_any(Read)
+        _ => json.skip().map(|()| None),
     }
+}
+
+#[inline]
+fn digits(text: &[u8]) -> Option<u32> {
+    let mut n = 0_u32;
+    for b in text {
+        let digit = b.is_ascii_digit().then(|| u32::from(b - b'0'))?;
+        n = n.checked_mul(10)?.checked_add(digit)?;
+    }
+    (!text.is_empty()).then_some(n)
+}
+
+/// A number with a point or exponent that is whole all the same.
+#[cold]
+fn whole(number: &[u8]) -> Option<u32> {
+    let n: f64 = std::str::from_utf8(number).ok()?.parse().ok()?;
+    let is_count = n.fract() == 0.0 && (0.0..=f64::from(u32::MAX)).contains(&n);
+    is_count.then_some(n as u32)
+}
+
+#[inline]
+fn is_text(json: &mut Cursor<'_>, want: &[u8]) -> Result<bool, BadJson> {
+    if json.peek()? != b'"' {
+        return json.skip().map(|()| false);
+    }
+    Ok(&*json.text()?.bytes() == want)
 }
 
 #[cfg(test)]

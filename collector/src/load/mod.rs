@@ -6,6 +6,7 @@ pub mod chunk;
 pub mod connection;
 pub mod files;
 pub mod health;
+mod json;
 pub mod progress;
 mod reader;
 pub mod record;
