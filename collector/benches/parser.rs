@@ -40,7 +40,24 @@ fn summary() {
 
 criterion_group!(benches, parser);
 
+/// For tests/parser-instructions.sh: the whole of the reading, so many times.
+fn count(server: &str, times: &str) {
+    let all = ordinary::all();
+    let ordinary = all.iter().find(|ordinary| ordinary.server == server).unwrap();
+    let mut events = 0;
+    for _ in 0..times.parse().unwrap() {
+        events += ordinary::pipeline(&ordinary.body);
+    }
+    println!("events {events}");
+}
+
 fn main() {
+    let args: Vec<String> = std::env::args().collect();
+    if let [_, mode, server, times] = &args[..]
+        && mode == "count"
+    {
+        return count(server, times);
+    }
     benches();
     Criterion::default().configure_from_args().final_summary();
     summary();

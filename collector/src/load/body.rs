@@ -195,6 +195,23 @@ mod tests {
     }
 
     #[test]
+    fn a_size_is_the_same_however_it_is_written() {
+        let payload = [b'x'; 0x1ab];
+        for size in ["1ab", "1AB", "0001aB", "0000000000001ab", "1ab;a=b", "1ab ", "1ab\t;x"] {
+            for (end, behind) in [("\r\n", "\r\n"), ("\n", "\n"), ("\r\n", "\n")] {
+                let mut body = format!("{size}{end}").into_bytes();
+                body.extend_from_slice(&payload);
+                body.extend_from_slice(format!("{behind}0{end}{end}").as_bytes());
+                let whole = read(&[&body]).unwrap();
+                assert_eq!(whole, (payload.to_vec(), true, 0), "{size:?} {end:?}");
+                assert_eq!(read(&body.chunks(1).collect::<Vec<_>>()).unwrap(), whole, "{size:?} {end:?}");
+            }
+        }
+        // One digit more than a size can have.
+        assert_eq!(read(&[b"00000000000001ab\r\n"]), Err(BadChunks));
+    }
+
+    #[test]
     fn a_body_without_its_last_chunk_is_not_done() {
         let (out, done, _) = read(&[b"5\r\nhello\r\n"]).unwrap();
         assert_eq!(out, b"hello");

@@ -1,16 +1,12 @@
-//! What an event of a chat stream says, read without building a tree: which kinds of delta it
-//! carries, usage, finish reason, whether it is an error. The text itself is looked at only as far
-//! as to see that there is some.
-//!
-//! Of a key that stands twice in an object the last one counts. What has to be walked (the event,
-//! `choices`, a choice, its `delta`) and is of another type is refused; what is only looked at and
-//! says nothing we know is absent.
+//! What an event of a chat stream says: which kinds of delta it carries, usage, finish reason, whether
+//! it is an error. How it is read is in `event` and `repeat`.
 
 use std::borrow::Cow;
 
+use super::event::Event;
 pub use super::json::BadJson;
-use super::json::{Cursor, Text};
 use super::record::Kinds;
+pub use super::repeat::ChunkReader;
 
 /// One event.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -47,46 +43,7 @@ pub fn is_done(data: &[u8]) -> bool {
 /// # Errors
 /// Data that is no JSON object, or has another shape than a chat chunk.
 pub fn parse(data: &[u8]) -> Result<Chunk<'_>, BadJson> {
-    let mut event = Event::default();
-    event.read(Cursor::new(data), None)?;
-    event.chunk()
-}
-
-/// A beginning longer than this is not worth remembering.
-const MAX_HEAD_BYTES: usize = 4 << 10;
-
-/// Reads the events of a stream, each as [`parse`] does. Most begin with the same bytes (id, model, time), up
-/// to their choices. What a reading has found by then depends on these bytes only; so where it had found
-/// nothing, the next event that begins with them is read from there on.
-#[derive(Clone, Debug, Default)]
-pub struct ChunkReader {
-    /// The last event's bytes up to and with `"choices":`; empty if there is nothing to go by.
-    head: Vec<u8>,
-}
-
-impl ChunkReader {
-    /// A reader that has seen nothing.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Reads one event.
-    ///
-    /// # Errors
-    /// As [`parse`].
-    pub fn read<'a>(&mut self, data: &'a [u8]) -> Result<Chunk<'a>, BadJson> {
-        let mut event = Event::default();
-        if !self.head.is_empty() && data.starts_with(&self.head) {
-            event.read(Cursor::inside(data, self.head.len()), Some(CHOICES))?;
-        } else {
-            event.read(Cursor::new(data), None)?;
-            self.head.clear();
-            let head = event.choices_at.filter(|at| *at <= MAX_HEAD_BYTES).and_then(|at| data.get(..at));
-            self.head.extend_from_slice(head.unwrap_or_default());
-        }
-        event.chunk()
-    }
+    Event::read(data).and_then(Event::chunk)
 }
 
 /// The words of an error event: its message, else its beginning.
@@ -99,247 +56,6 @@ pub fn error_text(data: &[u8]) -> String {
     let text = message.and_then(|m| m.as_str().map(str::to_owned));
     let text = text.unwrap_or_else(whole);
     crate::secrets::beginning(&text, 200)
-}
-
-const CHOICES: Text<'static> = Text::plain(b"choices");
-
-/// What is known of an event so far.
-#[derive(Default)]
-struct Event<'a> {
-    choices: Choices<'a>,
-    usage: Option<Usage>,
-    has_error: bool,
-    is_error_object: bool,
-    /// Where the value of the first `choices` begins, if nothing that counts stood before it.
-    choices_at: Option<usize>,
-}
-
-#[derive(Default)]
-struct Choices<'a> {
-    kinds: Kinds,
-    reason: Option<Text<'a>>,
-    /// Where something stands that has to be walked and is of another type. No error at once: the same key may follow.
-    misfit: Option<usize>,
-}
-
-impl<'a> Event<'a> {
-    fn chunk(self) -> Result<Chunk<'a>, BadJson> {
-        if let Some(at) = self.choices.misfit {
-            return Err(BadJson { at });
-        }
-        Ok(Chunk {
-            kinds: self.choices.kinds,
-            usage: self.usage,
-            finish_reason: self.choices.reason.map(Text::to_text),
-            is_error: self.has_error || self.is_error_object,
-        })
-    }
-
-    /// Reads an event whole, or from the value of `key` on.
-    #[inline]
-    fn read(&mut self, mut json: Cursor<'a>, key: Option<Text<'a>>) -> Result<(), BadJson> {
-        let mut key = if key.is_some() { key } else { json.open_object()? };
-        let mut before = true;
-        while let Some(name) = key {
-            match &*name.bytes() {
-                b"choices" => {
-                    if std::mem::take(&mut before) && self.usage.is_none() && !self.has_error && !self.is_error_object {
-                        self.choices_at = Some(json.at());
-                    }
-                    self.choices = choices(&mut json)?;
-                }
-                b"usage" => self.usage = usage(&mut json)?,
-                b"error" => self.has_error = !json.is_null()?,
-                b"object" => self.is_error_object = is_text(&mut json, b"error")?,
-                _ => json.skip()?,
-            }
-            key = json.next_key()?;
-        }
-        json.end()
-    }
-}
-
-#[inline]
-fn choices<'a>(json: &mut Cursor<'a>) -> Result<Choices<'a>, BadJson> {
-    let mut all = Choices::default();
-    if json.peek()? == b'[' {
-        let mut more = json.open_list()?;
-        while more {
-            choice(json, &mut all)?;
-            more = json.next_item()?;
-        }
-    } else {
-        all.misfit = null_or_misfit(json)?;
-    }
-    Ok(all)
-}
-
-fn null_or_misfit(json: &mut Cursor<'_>) -> Result<Option<usize>, BadJson> {
-    let at = json.at();
-    Ok((!json.is_null()?).then_some(at))
-}
-
-#[inline]
-fn choice<'a>(json: &mut Cursor<'a>, all: &mut Choices<'a>) -> Result<(), BadJson> {
-    if json.peek()? != b'{' {
-        all.misfit = Some(json.at());
-        return json.skip();
-    }
-    let (mut delta, mut reason, mut text) = ((Kinds::default(), None), None, false);
-    let mut key = json.open_object()?;
-    while let Some(name) = key {
-        match &*name.bytes() {
-            b"delta" => delta = delta_kinds(json)?,
-            b"finish_reason" => reason = finish_reason(json)?,
-            // Of a stream of plain completions.
-            b"text" => text = json.is_filled()?,
-            _ => json.skip()?,
-        }
-        key = json.next_key()?;
-    }
-    let (kinds, misfit) = delta;
-    all.kinds = all.kinds.with(kinds);
-    all.misfit = all.misfit.or(misfit);
-    if text {
-        all.kinds = all.kinds.with(Kinds::CONTENT);
-    }
-    if reason.is_some() {
-        all.kinds = all.kinds.with(Kinds::FINISH);
-        all.reason = reason;
-    }
-    Ok(())
-}
-
-/// What each key of a delta makes it. Reasoning has three names, a call has two.
-const PARTS: [(&[u8], Kinds); 7] = [
-    (b"role", Kinds::ROLE),
-    (b"content", Kinds::CONTENT),
-    (b"reasoning", Kinds::REASONING),
-    (b"reasoning_content", Kinds::REASONING),
-    (b"reasoning_text", Kinds::REASONING),
-    (b"tool_calls", Kinds::TOOL),
-    (b"function_call", Kinds::TOOL),
-];
-
-/// What a delta carries, or where it stands if it is none.
-#[inline]
-fn delta_kinds(json: &mut Cursor<'_>) -> Result<(Kinds, Option<usize>), BadJson> {
-    if json.peek()? != b'{' {
-        return Ok((Kinds::default(), null_or_misfit(json)?));
-    }
-    let mut there = [false; PARTS.len()];
-    let mut key = json.open_object()?;
-    while let Some(name) = key {
-        let name = name.bytes();
-        match PARTS.iter().position(|(part, _)| *part == &*name) {
-            // The role itself says nothing; that there is one does.
-            Some(0) => there[0] = !json.is_null()?,
-            Some(part) => there[part] = json.is_filled()?,
-            None => json.skip()?,
-        }
-        key = json.next_key()?;
-    }
-    let present = PARTS.iter().zip(there).filter(|(_, there)| *there);
-    Ok((present.fold(Kinds::default(), |all, ((_, kind), _)| all.with(*kind)), None))
-}
-
-/// Text, or with SGLang an object with a `type`. An empty text is none: some servers write it until the end.
-#[inline]
-fn finish_reason<'a>(json: &mut Cursor<'a>) -> Result<Option<Text<'a>>, BadJson> {
-    const OTHER: Text<'static> = Text::plain(b"other");
-    match json.peek()? {
-        b'n' => json.skip().map(|()| None),
-        b'"' => Ok(Some(json.text()?).filter(|text| !text.is_empty())),
-        b'{' => {
-            let mut reason = OTHER;
-            let mut key = json.open_object()?;
-            while let Some(name) = key {
-                if &*name.bytes() == b"type" {
-                    reason = if json.peek()? == b'"' { json.text()? } else { json.skip().map(|()| OTHER)? };
-                } else {
-                    json.skip()?;
-                }
-                key = json.next_key()?;
-            }
-            Ok(Some(if reason.is_empty() { OTHER } else { reason }))
-        }
-        _ => json.skip().map(|()| Some(OTHER)),
-    }
-}
-
-#[inline]
-fn usage(json: &mut Cursor<'_>) -> Result<Option<Usage>, BadJson> {
-    if json.peek()? != b'{' {
-        return json.skip().map(|()| None);
-    }
-    let mut usage = Usage::default();
-    let mut key = json.open_object()?;
-    while let Some(name) = key {
-        match &*name.bytes() {
-            b"completion_tokens" => usage.completion_tokens = count(json)?,
-            b"prompt_tokens" => usage.prompt_tokens = count(json)?,
-            b"prompt_tokens_details" => usage.cached_tokens = cached_tokens(json)?,
-            _ => json.skip()?,
-        }
-        key = json.next_key()?;
-    }
-    Ok(Some(usage))
-}
-
-fn cached_tokens(json: &mut Cursor<'_>) -> Result<Option<u32>, BadJson> {
-    if json.peek()? != b'{' {
-        return json.skip().map(|()| None);
-    }
-    let mut cached = None;
-    let mut key = json.open_object()?;
-    while let Some(name) = key {
-        if &*name.bytes() == b"cached_tokens" {
-            cached = count(json)?;
-        } else {
-            json.skip()?;
-        }
-        key = json.next_key()?;
-    }
-    Ok(cached)
-}
-
-/// A count of tokens, however it is written; what is no count is none.
-#[inline]
-fn count(json: &mut Cursor<'_>) -> Result<Option<u32>, BadJson> {
-    match json.peek()? {
-        b'"' => Ok(digits(&json.text()?.bytes())),
-        b'-' | b'0'..=b'9' => {
-            let number = json.number()?;
-            Ok(digits(number).or_else(|| whole(number)))
-        }
-        _ => json.skip().map(|()| None),
-    }
-}
-
-#[inline]
-fn digits(text: &[u8]) -> Option<u32> {
-    let mut n = 0_u32;
-    for b in text {
-        let digit = b.is_ascii_digit().then(|| u32::from(b - b'0'))?;
-        n = n.checked_mul(10)?.checked_add(digit)?;
-    }
-    (!text.is_empty()).then_some(n)
-}
-
-/// A number with a point or exponent that is whole all the same.
-#[cold]
-fn whole(number: &[u8]) -> Option<u32> {
-    let n: f64 = std::str::from_utf8(number).ok()?.parse().ok()?;
-    let is_count = n.fract() == 0.0 && (0.0..=f64::from(u32::MAX)).contains(&n);
-    is_count.then_some(n as u32)
-}
-
-#[inline]
-fn is_text(json: &mut Cursor<'_>, want: &[u8]) -> Result<bool, BadJson> {
-    if json.peek()? != b'"' {
-        return json.skip().map(|()| false);
-    }
-    Ok(&*json.text()?.bytes() == want)
 }
 
 #[cfg(test)]
@@ -409,7 +125,9 @@ mod tests {
     }
 
     #[test]
-    fn half_a_character_does_not_hide_a_delta() {
+    fn half_a_character_hides_neither_a_delta_nor_a_reason() {
+        let json = b"{\"choices\":[{\"finish_reason\":\"a\xE2\x82\"}]}";
+        assert_eq!(parse(json).unwrap().finish_reason.as_deref(), Some("a\u{fffd}"));
         let json = b"{\"choices\":[{\"delta\":{\"content\":\"\xE2\x82\"}}]}";
         assert_eq!(parse(json).unwrap().kinds, Kinds::CONTENT);
     }
@@ -419,5 +137,92 @@ mod tests {
         assert!(parse(b"{\"choices\":[").is_err());
         assert!(parse(b"hello").is_err());
         assert!(is_done(b"[DONE]") && is_done(b" [DONE] ") && !is_done(b"[done]"));
+    }
+
+    #[test]
+    fn a_plain_completion_has_its_text_in_the_choice_and_a_whole_message_is_no_delta() {
+        let kinds = |choice: &str| parse(format!("{{\"choices\":[{choice}]}}").as_bytes()).unwrap().kinds;
+        assert_eq!(kinds(r#"{"index":0,"text":"a","finish_reason":null}"#), Kinds::CONTENT);
+        assert_eq!(kinds(r#"{"text":""}"#), Kinds::default());
+        assert_eq!(kinds(r#"{"message":{"role":"assistant","content":"a"}}"#), Kinds::default());
+        assert_eq!(kinds(r#"{"delta":{"content":""}},{"delta":{"content":"b"}}"#), Kinds::CONTENT);
+    }
+
+    #[test]
+    fn a_call_is_a_list_or_an_object_with_anything_in_it() {
+        for (delta, want) in [
+            (r#"{"function_call":{"name":"f"}}"#, Kinds::TOOL),
+            (r#"{"function_call":{ }}"#, Kinds::default()),
+            (r#"{"tool_calls":[[]]}"#, Kinds::TOOL),
+            (r#"{"tool_calls":null,"function_call":null}"#, Kinds::default()),
+        ] {
+            assert_eq!(kinds(delta), want, "{delta}");
+        }
+    }
+
+    #[test]
+    fn a_count_is_a_whole_number_however_it_is_written() {
+        let table = [
+            ("3", Some(3)),
+            ("3.0", Some(3)),
+            ("30e-1", Some(3)),
+            ("\"3\"", Some(3)),
+            ("\"\\u0033\"", Some(3)),
+            ("0", Some(0)),
+            ("4294967295", Some(u32::MAX)),
+            ("4294967296", None),
+            ("99999999999999999999", None),
+            ("1e999", None),
+            ("3.5", None),
+            ("-1", None),
+            ("\"\"", None),
+            ("\"3 tokens\"", None),
+            ("null", None),
+            ("true", None),
+            ("[3]", None),
+        ];
+        for (json, want) in table {
+            let event = format!("{{\"usage\":{{\"completion_tokens\":{json}}}}}");
+            assert_eq!(parse(event.as_bytes()).unwrap().usage.unwrap().completion_tokens, want, "{json}");
+        }
+    }
+
+    #[test]
+    fn of_a_key_that_stands_twice_the_last_one_counts() {
+        assert_eq!(kinds(r#"{"content":"a","content":""}"#), Kinds::default());
+        assert_eq!(kinds(r#"{"reasoning":"a","content":"","reasoning":null,"content":"b"}"#), Kinds::CONTENT);
+        let chunk = parse(br#"{"choices":1,"usage":{"prompt_tokens":1},"choices":[],"usage":null}"#).unwrap();
+        assert_eq!(chunk, Chunk::default());
+    }
+
+    #[test]
+    fn escapes_hide_no_key_and_no_reason() {
+        assert_eq!(kinds(r#"{"cont\u0065nt":"a"}"#), Kinds::CONTENT);
+        let chunk = parse(br#"{"ch\u006fices":[{"finish_reason":"l\u0065ngth"}]}"#).unwrap();
+        assert_eq!(chunk.finish_reason.as_deref(), Some("length"));
+        assert!(parse(br#"{"obj\u0065ct":"\u0065rror"}"#).unwrap().is_error);
+    }
+
+    #[test]
+    fn what_has_to_be_walked_and_is_of_another_type_is_refused_where_it_stands() {
+        for (json, at) in [("[]", 0), ("{\"choices\":5}", 11), ("{\"choices\":[{},5]}", 15), ("{\"choices\":[{\"delta\":[]}]}", 21)] {
+            assert_eq!(parse(json.as_bytes()), Err(BadJson { at }), "{json}");
+        }
+        assert_eq!(parse(b"{\"usage\":5,\"object\":5}"), Ok(Chunk::default()));
+        assert_eq!(parse(b"{} x"), Err(BadJson { at: 3 }));
+    }
+
+    #[test]
+    fn an_empty_finish_reason_is_none_and_one_without_words_is_another() {
+        let reason = |r: &str| {
+            let json = format!("{{\"choices\":[{{\"finish_reason\":{r}}}]}}");
+            let chunk = parse(json.as_bytes()).unwrap();
+            assert_eq!(chunk.kinds.has(Kinds::FINISH), chunk.finish_reason.is_some());
+            chunk.finish_reason.map(Cow::into_owned)
+        };
+        assert_eq!(reason("\"\""), None);
+        for other in ["{}", "{\"type\":null}", "{\"type\":5}", "1", "true", "[]"] {
+            assert_eq!(reason(other).as_deref(), Some("other"), "{other}");
+        }
     }
 }

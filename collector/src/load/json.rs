@@ -41,7 +41,7 @@ impl<'a> Text<'a> {
     }
 
     /// The bytes it stands for.
-    #[inline]
+    #[inline(always)]
     pub(super) fn bytes(self) -> Cow<'a, [u8]> {
         if self.escaped { Cow::Owned(decode(self.raw)) } else { Cow::Borrowed(self.raw) }
     }
@@ -60,9 +60,13 @@ impl<'a> Cursor<'a> {
         Self { bytes, at: 0, depth: 0 }
     }
 
-    /// Inside the outermost object, `at` a value: where an earlier reading of the same bytes was.
-    pub(super) fn inside(bytes: &'a [u8], at: usize) -> Self {
-        Self { bytes, at, depth: 1 }
+    /// At a place inside so many objects and lists.
+    pub(super) fn inside(bytes: &'a [u8], at: usize, depth: u32) -> Self {
+        Self { bytes, at, depth }
+    }
+
+    pub(super) fn depth(&self) -> u32 {
+        self.depth
     }
 
     pub(super) fn at(&self) -> usize {
@@ -75,8 +79,16 @@ impl<'a> Cursor<'a> {
     }
 
     /// The next byte that is not white space; it is not taken.
-    #[inline]
+    #[inline(always)]
     pub(super) fn peek(&mut self) -> Result<u8, BadJson> {
+        match self.bytes.get(self.at) {
+            Some(&b) if b > b' ' => Ok(b),
+            _ => self.peek_behind_space(),
+        }
+    }
+
+    #[cold]
+    fn peek_behind_space(&mut self) -> Result<u8, BadJson> {
         loop {
             match self.bytes.get(self.at) {
                 Some(b' ' | b'\n' | b'\r' | b'\t') => self.at += 1,
@@ -92,14 +104,14 @@ impl<'a> Cursor<'a> {
     }
 
     /// Goes into an object: to the value of its first key, or past it if it is empty.
-    #[inline]
+    #[inline(always)]
     pub(super) fn open_object(&mut self) -> Result<Option<Text<'a>>, BadJson> {
         self.open(b'{')?;
         if self.closes(b'}')? { Ok(None) } else { self.key().map(Some) }
     }
 
     /// From behind a value to that of the next key, or past the object.
-    #[inline]
+    #[inline(always)]
     pub(super) fn next_key(&mut self) -> Result<Option<Text<'a>>, BadJson> {
         if self.closes(b'}')? {
             return Ok(None);
@@ -109,14 +121,14 @@ impl<'a> Cursor<'a> {
     }
 
     /// Goes into a list: to its first item, or past it if it is empty (false).
-    #[inline]
+    #[inline(always)]
     pub(super) fn open_list(&mut self) -> Result<bool, BadJson> {
         self.open(b'[')?;
         self.closes(b']').map(|closed| !closed)
     }
 
     /// From behind an item to the next one, or past the list (false).
-    #[inline]
+    #[inline(always)]
     pub(super) fn next_item(&mut self) -> Result<bool, BadJson> {
         if self.closes(b']')? {
             return Ok(false);
@@ -125,7 +137,7 @@ impl<'a> Cursor<'a> {
         Ok(true)
     }
 
-    #[inline]
+    #[inline(always)]
     fn open(&mut self, bracket: u8) -> Result<(), BadJson> {
         if self.depth == MAX_DEPTH {
             return self.bad();
@@ -135,7 +147,7 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
-    #[inline]
+    #[inline(always)]
     fn closes(&mut self, bracket: u8) -> Result<bool, BadJson> {
         let closes = self.peek()? == bracket;
         if closes {
@@ -145,7 +157,7 @@ impl<'a> Cursor<'a> {
         Ok(closes)
     }
 
-    #[inline]
+    #[inline(always)]
     fn take(&mut self, want: u8) -> Result<(), BadJson> {
         if self.peek()? != want {
             return self.bad();
@@ -154,7 +166,7 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
-    #[inline]
+    #[inline(always)]
     fn key(&mut self) -> Result<Text<'a>, BadJson> {
         let key = self.text()?;
         self.take(b':')?;
@@ -162,7 +174,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// The text that is next.
-    #[inline]
+    #[inline(always)]
     pub(super) fn text(&mut self) -> Result<Text<'a>, BadJson> {
         self.take(b'"')?;
         let start = self.at;
@@ -215,12 +227,12 @@ impl<'a> Cursor<'a> {
         Ok(&self.bytes[start..self.at])
     }
 
-    #[inline]
+    #[inline(always)]
     fn here(&self, want: u8) -> bool {
         self.bytes.get(self.at) == Some(&want)
     }
 
-    #[inline]
+    #[inline(always)]
     fn digits(&mut self) -> Result<(), BadJson> {
         let start = self.at;
         while self.bytes.get(self.at).is_some_and(u8::is_ascii_digit) {
@@ -229,7 +241,7 @@ impl<'a> Cursor<'a> {
         if self.at == start { self.bad() } else { Ok(()) }
     }
 
-    #[inline]
+    #[inline(always)]
     fn literal(&mut self, word: &[u8]) -> Result<(), BadJson> {
         if !self.bytes[self.at..].starts_with(word) {
             return self.bad();
@@ -239,7 +251,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Passes over a value.
-    #[inline]
+    #[inline(always)]
     pub(super) fn skip(&mut self) -> Result<(), BadJson> {
         match self.peek()? {
             b'{' | b'[' => self.skip_nested(),
@@ -247,7 +259,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn skip_simple(&mut self, first: u8) -> Result<(), BadJson> {
         match first {
             b'"' => self.text().map(drop),
@@ -295,7 +307,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Passes over a value; whether it is a text, list or object with anything in it.
-    #[inline]
+    #[inline(always)]
     pub(super) fn is_filled(&mut self) -> Result<bool, BadJson> {
         match self.peek()? {
             b'"' => self.text().map(|text| !text.is_empty()),
@@ -309,7 +321,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Passes over a value; whether it is `null`.
-    #[inline]
+    #[inline(always)]
     pub(super) fn is_null(&mut self) -> Result<bool, BadJson> {
         let null = self.peek()? == b'n';
         self.skip()?;
@@ -323,7 +335,7 @@ const HIGH: u64 = 0x80 * ONES;
 /// From `at` on, the first byte that means something inside a text (a quote, a backslash, a control character),
 /// or the end. Eight bytes at once: a subtraction leaves the high bit of each byte that is too small. A borrow
 /// may spoil the bytes above such a one, so only the lowest of them is believed.
-#[inline]
+#[inline(always)]
 fn plain_until(bytes: &[u8], mut at: usize) -> usize {
     while let Some(eight) = bytes.get(at..).and_then(<[u8]>::first_chunk::<8>) {
         let v = u64::from_le_bytes(*eight);

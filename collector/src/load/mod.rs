@@ -4,12 +4,14 @@
 pub mod body;
 pub mod chunk;
 pub mod connection;
+mod event;
 pub mod files;
 pub mod health;
 mod json;
 pub mod progress;
 mod reader;
 pub mod record;
+mod repeat;
 pub mod request;
 mod runtime;
 pub mod sse;

@@ -48,13 +48,17 @@ pub(crate) struct Seen {
     pub(crate) left: usize,
 }
 
-/// Reads a body as the program does, from these pieces.
-pub(crate) fn read<'a>(pieces: impl IntoIterator<Item = &'a [u8]>, mut framing: Framing) -> Seen {
+/// Reads a body as the program does, from these pieces; an event by `one`.
+fn read<'a>(
+    pieces: impl IntoIterator<Item = &'a [u8]>,
+    mut framing: Framing,
+    one: for<'e> fn(&mut ChunkReader, &'e [u8]) -> Result<Chunk<'e>, BadJson>,
+) -> Seen {
     let (mut seen, mut sse, mut reader) = (Seen::default(), SseParser::new(), ChunkReader::new());
     let Seen { payload: all, events, chunks, is_broken, is_done, left } = &mut seen;
     let mut on_event = |data: &[u8]| {
         events.push(data.to_vec());
-        chunks.push(event(&mut reader, data).map(owned));
+        chunks.push(one(&mut reader, data).map(owned));
     };
     'pieces: for piece in pieces {
         let mut rest = piece;
@@ -82,12 +86,12 @@ fn owned(chunk: Chunk<'_>) -> Chunk<'static> {
 /// Reads a body whole, in the pieces that `cuts` make, and byte by byte: the same must come of it, and the
 /// events must be those of the plain reading.
 pub(crate) fn stream(body: &[u8], framing: fn() -> Framing, cuts: &[usize]) -> Seen {
-    let whole = read([body], framing());
+    let whole = read([body], framing(), event);
     let mut edges: Vec<usize> = cuts.iter().map(|cut| (*cut).min(body.len())).chain([0, body.len()]).collect();
     edges.sort_unstable();
     let pieces = edges.windows(2).map(|edge| &body[edge[0]..edge[1]]);
-    assert_eq!(read(pieces, framing()), whole, "cut at {edges:?}: {}", String::from_utf8_lossy(body));
-    assert_eq!(read(body.chunks(1), framing()), whole, "byte by byte: {}", String::from_utf8_lossy(body));
+    assert_eq!(read(pieces, framing(), ChunkReader::read), whole, "cut at {edges:?}: {}", String::from_utf8_lossy(body));
+    assert_eq!(read(body.chunks(1), framing(), ChunkReader::read), whole, "byte by byte: {}", String::from_utf8_lossy(body));
     assert_eq!(reference::events(&whole.payload), whole.events, "{}", String::from_utf8_lossy(body));
     whole
 }
