@@ -4,7 +4,7 @@
 #   tests/fuzz/run.sh [SECONDS]   builds, seeds from the recordings and the kept corpus, fuzzes (default 60 s) on
 #                                 one core, prints executions and edges; exits with 1 on a finding and says where
 #                                 the input lies. Recordings also come from $TOKSCOPE_CORPUS/../transcripts.
-#   tests/fuzz/run.sh --keep      makes the kept corpus (tests/fuzz/corpus) the least that reaches all edges
+#   tests/fuzz/run.sh --keep      makes the kept corpus (tests/fuzz/corpus) the few inputs that reach all edges
 #                                 which the last runs reached
 #   tests/fuzz/run.sh FILE...     runs these inputs only
 set -euo pipefail
@@ -44,7 +44,7 @@ fi
 if [[ $mode = keep ]]; then
     rm -rf "$work/merged"
     mkdir "$work/merged"
-    "$fuzzer" -merge=1 "$work/merged" "$kept" "$work/corpus"
+    "$fuzzer" -set_cover_merge=1 -use_counters=0 -max_len=1024 "$work/merged" "$kept" "$work/corpus"
     rm -rf "$kept"
     mv "$work/merged" "$kept"
     echo "$(find "$kept" -type f | wc -l) inputs of $(du -bs "$kept" | cut -f1) bytes are kept in $kept"

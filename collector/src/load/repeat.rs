@@ -218,6 +218,9 @@ mod tests {
             ("9", "9]"),
             ("null}}", "null}} x"),
             ("null}}", "null}"),
+            ("null}}", "nulx}}"),
+            ("null}}", "null]}"),
+            ("null}]", "nul}]]"),
             ("null}}", "null},\"error\":1}"),
         ] {
             let second = first.replacen(from, to, 1);

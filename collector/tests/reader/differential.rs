@@ -95,3 +95,21 @@ pub(crate) fn stream(body: &[u8], framing: fn() -> Framing, cuts: &[usize]) -> S
     assert_eq!(reference::events(&whole.payload), whole.events, "{}", String::from_utf8_lossy(body));
     whole
 }
+
+/// An input of the fuzzer. The first byte says what the rest is: a chunked body, a body as it is, or events on
+/// lines of their own. The second one says where the body is cut.
+pub(crate) fn input(data: &[u8]) {
+    let [way, cut, rest @ ..] = data else { return };
+    let cut = usize::from(*cut);
+    let cuts = [cut, cut * 2 + 1, cut * 5 + 2, cut * 5 + 3];
+    match way % 3 {
+        0 => drop(stream(rest, Framing::chunked, &cuts)),
+        1 => drop(stream(rest, || Framing::UntilClose, &cuts)),
+        _ => {
+            let mut reader = ChunkReader::new();
+            for data in rest.split(|b| *b == b'\n') {
+                let _ = event(&mut reader, data);
+            }
+        }
+    }
+}

@@ -41,3 +41,14 @@ fn every_recorded_stream_is_read_the_same_however_it_is_cut() {
         assert_eq!(bad, 0, "{}", path.display());
     }
 }
+
+#[test]
+fn what_the_fuzzer_found_worth_keeping_still_holds() {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fuzz/corpus");
+    let mut inputs = 0;
+    for entry in std::fs::read_dir(&corpus).unwrap() {
+        differential::input(&std::fs::read(entry.unwrap().path()).unwrap());
+        inputs += 1;
+    }
+    assert!(inputs > 100, "only {inputs} inputs in {}", corpus.display());
+}

@@ -46,7 +46,7 @@ fn a_line_of_5_mb_in_pieces_of_1_kb_takes_linear_time() {
     };
     assert_eq!((read(&short), read(&long)), (1, 1));
     // Ten times where it is linear, a hundred where each piece looks at the whole line again.
-    let [short, long] = least_ns(7, [&|| read(&short), &|| read(&long)]);
+    let [short, long] = least_ns(5, [&|| read(&short), &|| read(&long)]);
     let ratio = long / short;
-    assert!(ratio < 30.0, "ten times the bytes took {ratio:.0} times as long");
+    assert!(ratio < 20.0, "ten times the bytes took {ratio:.0} times as long");
 }

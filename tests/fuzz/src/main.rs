@@ -19,23 +19,4 @@ mod differential;
 #[path = "../../../collector/tests/reader/reference.rs"]
 mod reference;
 
-use load::body::Framing;
-use load::chunk::ChunkReader;
-
-// The first byte says what the rest is: a chunked body, a body as it is, or events on lines of their own. The
-// second one says where the body is cut.
-fuzz_target!(|data: &[u8]| {
-    let [way, cut, rest @ ..] = data else { return };
-    let cut = usize::from(*cut);
-    let cuts = [cut, cut * 2 + 1, cut * 5 + 2, cut * 5 + 3];
-    match way % 3 {
-        0 => drop(differential::stream(rest, Framing::chunked, &cuts)),
-        1 => drop(differential::stream(rest, || Framing::UntilClose, &cuts)),
-        _ => {
-            let mut reader = ChunkReader::new();
-            for event in rest.split(|b| *b == b'\n') {
-                let _ = differential::event(&mut reader, event);
-            }
-        }
-    }
-});
+fuzz_target!(|data: &[u8]| differential::input(data));
