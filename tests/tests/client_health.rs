@@ -66,7 +66,18 @@ fn a_stopped_client_says_so_in_twenty_of_twenty_runs_and_an_undisturbed_one_in_n
 /// Most memory that the client had, kB, and the arrivals it kept.
 fn memory_of(streams: &str, seconds: &str) -> (u64, u64) {
     let folder = tempfile::tempdir().unwrap();
-    let slow = ["--step-base-us", "40000", "--step-per-sequence-us", "0", "--step-per-context-token-ns", "0", "--slots", streams, "--kv-tokens", "4194304"];
+    let slow = [
+        "--step-base-us",
+        "40000",
+        "--step-per-sequence-us",
+        "0",
+        "--step-per-context-token-ns",
+        "0",
+        "--slots",
+        streams,
+        "--kv-tokens",
+        "4194304",
+    ];
     let server = Running::start(Path::new("."), &[&["simulate", "--port", "0"][..], &slow].concat());
     let args = ["--concurrency", streams, "--duration", seconds, "--max-tokens", "2048", "--no-calibration"];
     let mut child = start(folder.path(), server.port(), &args);
