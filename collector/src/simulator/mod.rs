@@ -13,9 +13,9 @@
 //! the handing over is subject to the machine, and how late it was is recorded for each chunk.
 //!
 //! # The truth
-//! `GET /simulator/truth` gives a [`Truth`]: for each request when it was read, and for all its
-//! tokens when they were handed to the kernel and how late that was, on `CLOCK_MONOTONIC`, which
-//! any process of the machine can read. `?since_ns=N` leaves out requests without anything at or
+//! `GET /simulator/truth` gives a [`Truth`]: for each request when its last byte reached the machine (by
+//! the kernel's stamp) and how late it was taken up, and for all its tokens when they were handed to the
+//! kernel and how late that was, on `CLOCK_MONOTONIC`, which any process of the machine can read. `?since_ns=N` leaves out requests without anything at or
 //! after N. `POST /simulator/reset` forgets ended requests. At most [`truth::MAX_REQUESTS`] ended
 //! requests with [`truth::MAX_CHUNKS`] chunks are kept, about 120 MB; older ones are dropped and
 //! counted. A running request takes 20 bytes a chunk besides.
@@ -52,6 +52,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use crate::kernel_time;
 pub use counters::{Counters, Gauges, Histogram};
 pub use model::{Flavour, Settings};
 pub use tokens::Prompt;
@@ -59,6 +60,9 @@ pub use truth::{End, Lateness, RequestTruth, Truth};
 
 /// What the kernel is asked to hold of a request that wasn't read yet; it may give less.
 const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
+
+/// Of the threads that read requests, 0 being usual and 19 the most patient.
+const READING_NICENESS: i32 = 10;
 
 /// Why there is no simulator.
 #[derive(Debug, thiserror::Error)]
@@ -119,6 +123,8 @@ pub fn start(settings: Settings, addr: SocketAddr) -> Result<Running, SimulatorE
     // Accepted sockets inherit it. With the usual window a long prompt comes in two or more parts, each asked
     // for in turn, and would seem to have come later than it did.
     rustix::net::sockopt::set_socket_recv_buffer_size(&listener, RECEIVE_BUFFER_BYTES).map_err(|error| listen(error.into()))?;
+    // So that the first request's bytes are stamped already. Where the system can't, the time of the read counts.
+    let _ = kernel_time::enable(&listener);
     let addr = listener.local_addr().map_err(listen)?;
 
     let driver = driver::Driver::new(engine::Engine::new(settings.clone()));
@@ -133,6 +139,10 @@ pub fn start(settings: Settings, addr: SocketAddr) -> Result<Running, SimulatorE
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .thread_name("simulator-http")
+        .on_thread_start(|| {
+            // Tokens are due while requests are read. Where it isn't allowed it is the same as before.
+            let _ = rustix::process::setpriority_process(None, READING_NICENESS);
+        })
         .enable_all()
         .build()
         .map_err(SimulatorError::Threads)?;
