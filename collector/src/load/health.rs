@@ -9,6 +9,8 @@ pub struct ClientHealth {
     pub tick: Option<TickLateness>,
     /// CPU time of the load threads over that time, microseconds.
     pub load_cpu_us: Option<u64>,
+    /// What of it the tick itself took, microseconds; absent if it isn't told apart.
+    pub tick_cpu_us: Option<u64>,
     /// That time, microseconds.
     pub span_us: u64,
     /// Load threads.

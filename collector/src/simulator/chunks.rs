@@ -95,6 +95,11 @@ impl Answer {
         }
     }
 
+    /// How it was asked for: what makes answers of the same lengths differ in their bytes' number.
+    pub(crate) fn kind(&self) -> [bool; 3] {
+        [self.stream, self.include_usage, self.continuous_usage]
+    }
+
     /// What is sent before the first token: a stream's headers.
     pub(crate) fn head(&self, out: &mut Vec<u8>) {
         if self.stream {

@@ -20,6 +20,12 @@
 //! requests with [`truth::MAX_CHUNKS`] chunks are kept, about 120 MB; older ones are dropped and
 //! counted. A running request takes 20 bytes a chunk besides.
 //!
+//! # Firehose
+//! With [`Settings::firehose`] nothing is due at any time: each chat answer has all the tokens it may have,
+//! is built once for all requests that ask alike (its events carry the id of the first of them), and is
+//! written as fast as the sockets take it. The truth then holds, for each request, one entry with all its
+//! tokens and the time of the last write, and no lateness.
+//!
 //! # Not simulated
 //! Several answers to a request, stop strings, log probabilities, tools, sampling: these options
 //! are accepted and ignored. Preemption: room for the whole answer is taken at the start.
@@ -35,10 +41,12 @@ mod clock;
 mod counters;
 mod driver;
 pub mod engine;
+mod firehose;
 mod http;
 mod metrics;
 mod model;
 mod openai;
+mod pin;
 mod prometheus;
 mod routes;
 mod tokens;
@@ -54,7 +62,9 @@ use tokio::sync::oneshot;
 
 use crate::kernel_time;
 pub use counters::{Counters, Gauges, Histogram};
+pub use firehose::Firehose;
 pub use model::{Flavour, Settings};
+pub use pin::{PinError, allowed_cpus, pin_thread};
 pub use tokens::Prompt;
 pub use truth::{End, Lateness, RequestTruth, Truth};
 
@@ -127,8 +137,8 @@ pub fn start(settings: Settings, addr: SocketAddr) -> Result<Running, SimulatorE
     let _ = kernel_time::enable(&listener);
     let addr = listener.local_addr().map_err(listen)?;
 
-    let driver = driver::Driver::new(engine::Engine::new(settings.clone()));
     let (commands, inbox) = mpsc::channel();
+    let for_driver = settings.clone();
     let server = Arc::new(routes::Server {
         settings,
         commands,
@@ -150,7 +160,10 @@ pub fn start(settings: Settings, addr: SocketAddr) -> Result<Running, SimulatorE
     let shared = Arc::clone(&server);
     let driving = std::thread::Builder::new()
         .name("simulator-clock".to_owned())
-        .spawn(move || driver.run(&inbox))
+        .spawn(move || match for_driver.firehose {
+            None => driver::Driver::new(engine::Engine::new(for_driver)).run(&inbox),
+            Some(mode) => firehose::Writer::new(mode).run(&inbox),
+        })
         .map_err(SimulatorError::Threads)?;
     let accepting = std::thread::Builder::new()
         .name("simulator-accept".to_owned())

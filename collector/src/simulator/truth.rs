@@ -49,7 +49,7 @@ pub struct RequestTruth {
     pub handed_ns: Vec<u64>,
     /// How many tokens.
     pub tokens: Vec<u32>,
-    /// How long after they were due. Due is `handed_ns - late_ns`.
+    /// How long after they were due. Due is `handed_ns - late_ns`. Empty in a firehose, where nothing is due.
     pub late_ns: Vec<u64>,
     /// How it ended.
     pub end: End,
