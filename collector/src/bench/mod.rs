@@ -76,6 +76,10 @@ pub struct BenchOptions {
     pub step_ms: f64,
     /// Tokens of an event in the paced part.
     pub chunk_tokens: u32,
+    /// Tokens of each answer in the paced part; 0: as many as fill a round.
+    pub answer_tokens: u32,
+    /// Keep client and simulator on a CPU each, where there are two.
+    pub pin: bool,
 }
 
 /// Why there are no figures.
@@ -184,7 +188,7 @@ pub async fn run(options: &BenchOptions, tell: Tell<'_>) -> Result<BenchReport, 
     let most = options.concurrency.iter().copied().max().unwrap_or(0).max(options.firehose_streams);
     crate::load::files::raise_open_files(most)?;
     let cpus = allowed_cpus();
-    let (client_cpu, server_cpu) = if cpus.len() > 1 { (cpus.first().copied(), cpus.get(1).copied()) } else { (None, None) };
+    let (client_cpu, server_cpu) = if options.pin && cpus.len() > 1 { (cpus.first().copied(), cpus.get(1).copied()) } else { (None, None) };
     let python = python::version().await;
     let mut bench = Bench { options, client_cpu, server_cpu, left_s: 0.0, tell, jobs: 0 };
     let clients: &[Client] = match &python {
@@ -241,12 +245,16 @@ impl Bench<'_> {
         let server = Server::start(&self.options.program, &shape, self.server_cpu).await?;
         let chunks = (self.round_s() * 1e3 / self.options.step_ms).ceil().clamp(1.0, 1e6) as u32;
         let tokens = chunks.saturating_mul(self.options.chunk_tokens);
+        let (requests, tokens) = match self.options.answer_tokens {
+            0 => (1, tokens),
+            each => (tokens.div_ceil(each), each),
+        };
         let mut rounds = Rounds::default();
         for round in 1..=self.options.rounds {
             for &client in clients {
                 let what = format!("paced, {streams} streams, round {round} of {}: {}", self.options.rounds, client.name());
                 self.say(&what, self.round_s());
-                rounds.add(client, self.job(&server, client, streams, 1, tokens).await?);
+                rounds.add(client, self.job(&server, client, streams, requests, tokens).await?);
             }
         }
         Ok(paced_result(streams, &rounds))

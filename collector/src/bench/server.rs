@@ -30,8 +30,9 @@ impl Shape {
                 add("--step-base-us", (step_ms * 1e3).to_string());
                 add("--step-per-sequence-us", "0".to_owned());
                 add("--step-per-context-token-ns", "0".to_owned());
-                // All streams are to be in the first step.
+                // All streams are to be in the same first step, however long their requests take to be read.
                 add("--prefill-tok-s", "1e9".to_owned());
+                add("--request-overhead-us", (50_000 + 100 * streams).to_string());
                 add("--slots", streams.to_string());
                 if *chunk_tokens > 1 {
                     add("--spec-accept", vec!["1"; *chunk_tokens as usize - 1].join(","));

@@ -31,6 +31,12 @@ pub struct BenchClientArgs {
     /// Tokens of each event in the paced part.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     chunk_tokens: u32,
+    /// Tokens of each answer in the paced part; 0 makes them as long as a round.
+    #[arg(long, default_value_t = 0, hide_short_help = true)]
+    answer_tokens: u32,
+    /// Let client and simulator run on any CPU.
+    #[arg(long, hide_short_help = true)]
+    no_pin: bool,
     /// Print JSON instead of tables.
     #[arg(long)]
     json: bool,
@@ -58,6 +64,8 @@ pub async fn bench_client(args: &BenchClientArgs) -> anyhow::Result<Exit> {
         firehose_streams: args.firehose_streams,
         step_ms: args.step_ms,
         chunk_tokens: args.chunk_tokens,
+        answer_tokens: args.answer_tokens,
+        pin: !args.no_pin,
     };
     let terminal = std::io::stderr().is_terminal();
     let mut tell = |what: &str, left_s: f64| {

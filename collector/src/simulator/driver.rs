@@ -109,6 +109,9 @@ impl Live {
 
     /// Gives the kernel what it takes now, and notes which tokens left.
     fn flush(&mut self) -> Result<(), End> {
+        // Before the call, not after it: the call may wake the client on this very core, and return only when
+        // that is done with the token.
+        let mut given_ns = clock::now_ns();
         while self.sent < self.out.len() {
             // Not through the runtime, which would have to notice first that there is room again.
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
@@ -119,15 +122,17 @@ impl Live {
                 Err(Errno::AGAIN) => break,
                 Err(_) => return Err(End::Disconnect),
             }
+            if self.sent < self.out.len() {
+                given_ns = clock::now_ns();
+            }
         }
-        let now_ns = clock::now_ns();
         let reached = self.base + self.sent as u64;
         while self.marks.front().is_some_and(|mark| mark.end <= reached)
             && let Some(mark) = self.marks.pop_front()
         {
-            self.record.handed_ns.push(now_ns);
+            self.record.handed_ns.push(given_ns);
             self.record.tokens.push(mark.tokens);
-            self.record.late_ns.push(now_ns.saturating_sub(mark.due_ns));
+            self.record.late_ns.push(given_ns.saturating_sub(mark.due_ns));
         }
         if self.is_flushed() {
             self.base = reached;

@@ -45,7 +45,8 @@ impl Server {
 
     pub(crate) async fn truth(&self, since_ns: u64) -> Result<Truth, Stopped> {
         let records = self.ask(|reply| Command::Records(since_ns, reply)).await?;
-        Ok(Truth::from(records))
+        // A long truth takes a while, in which requests are to be read.
+        tokio::task::spawn_blocking(|| Truth::from(records)).await.map_err(|_| Stopped)
     }
 
     /// Answers the requests of a connection until it ends.
@@ -189,7 +190,10 @@ impl Server {
                 }
             }
             "/simulator/truth" => match since_ns(&request.query) {
-                Ok(since_ns) => Response::json(200, &self.truth(since_ns).await?),
+                Ok(since_ns) => {
+                    let truth = self.truth(since_ns).await?;
+                    tokio::task::spawn_blocking(move || Response::json(200, &truth)).await.map_err(|_| Stopped)?
+                }
                 Err(message) => Response::json(400, &json!({"detail": message})),
             },
             "/simulator/reset" => {

@@ -45,7 +45,8 @@ pub struct RequestTruth {
     pub prompt_tokens: u32,
     /// Those of them that came from the prefix cache; 0 until the first token.
     pub cached_tokens: u32,
-    /// When the kernel had taken the last byte of these tokens.
+    /// When the kernel was given the last byte of these tokens: just before the call in which it took it, so that
+    /// no client can have it earlier.
     pub handed_ns: Vec<u64>,
     /// How many tokens.
     pub tokens: Vec<u32>,
