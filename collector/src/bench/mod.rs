@@ -7,8 +7,10 @@
 //! - **bare**: [`bare`], a thread that sends the same requests on as many connections and then does nothing but
 //!   `epoll_wait`, one `read` into 64 kB for each readable socket, and a sum of bytes. No client can cost less
 //!   without asking the kernel less often.
-//! - **python**: `tests/bench/asyncio_client.py`, standard library only: asyncio streams, a line reader and
-//!   `json.loads` for each event, as most measuring programs in that language work.
+//! - **python**: `tests/bench/asyncio_client.py`, a process of `python3` as found in PATH: asyncio, reads with a
+//!   timeout, a line reader, `json.loads` and a few notes for each event, as most measuring programs in that
+//!   language work. Over httpx where that is installed, else over asyncio's streams, at about half the cost of
+//!   httpx; the report says which.
 //!
 //! Clients run on one CPU and the simulator on another where there are two; else all share one, `pinned` is
 //! false, and the figures of the firehose mean little. The clients take turns within a round, and the rounds
@@ -173,6 +175,8 @@ pub(crate) struct Used {
     pub(crate) bytes: u64,
     /// Tokens that the client counted, where it does.
     pub(crate) counted: Option<u64>,
+    /// What reads HTTP in the Python client.
+    pub(crate) library: Option<String>,
     /// The same by request.
     pub(crate) by_id: Vec<(String, u32)>,
 }
@@ -268,7 +272,8 @@ impl Bench<'_> {
         for round in 0..=self.options.rounds {
             for (client, requests) in [Client::Ours, Client::Bare].into_iter().zip(&mut requests) {
                 if round > 0 {
-                    let what = format!("firehose, {}, round {round} of {}: {}", report::mode_name(mode), self.options.rounds, client.name());
+                    let what =
+                        format!("firehose, {}, round {round} of {}: {}", report::mode_name(mode), self.options.rounds, client.name());
                     self.say(&what, self.round_s());
                 }
                 let measured = self.job(&server, client, streams, *requests, FIREHOSE_TOKENS).await?;

@@ -18,12 +18,8 @@ pub(super) async fn run(server: &Server, job: Job) -> Result<Used, String> {
     let endpoint = Endpoint::resolve(&server.address, PATIENCE).await.map_err(|error| error.to_string())?;
     let load = on_cpu(job.cpu, || Load::start(Clock::start(), 1).map_err(|error| format!("no load thread could be had ({error})"))).await?;
     let source: Arc<dyn RequestSource> = Arc::new(Requests::new(server, job));
-    let options = StreamsOptions {
-        count: job.streams,
-        max_requests: Some(job.requests),
-        limits: LoadLimits::default(),
-        max_tokens: job.max_tokens,
-    };
+    let options =
+        StreamsOptions { count: job.streams, max_requests: Some(job.requests), limits: LoadLimits::default(), max_tokens: job.max_tokens };
     let streams = load.open(&Arc::new(endpoint), &source, &options).await;
     streams.start();
     streams.ended().await;
@@ -44,5 +40,6 @@ pub(super) async fn run(server: &Server, job: Job) -> Result<Used, String> {
         bytes: health.body_bytes,
         counted: Some(by_id.iter().map(|(_, tokens)| u64::from(*tokens)).sum()),
         by_id,
+        library: None,
     })
 }

@@ -14,6 +14,8 @@ const LIMIT_S: &str = "300";
 /// What the script prints.
 #[derive(Deserialize)]
 struct Printed {
+    /// What reads HTTP in it.
+    library: String,
     tokens: u64,
     cpu_s: f64,
     span_s: f64,
@@ -39,6 +41,7 @@ pub(super) async fn run(server: &Server, job: Job) -> Result<Used, String> {
         cpu_us: (used.cpu_s * 1e6) as u64,
         span_us: (used.span_s * 1e6) as u64,
         counted: Some(used.tokens),
+        library: Some(used.library),
         ..Used::default()
     })
 }

@@ -50,6 +50,8 @@ pub struct PacedResult {
     pub bare_cpu_s_per_mtok: Option<Spread>,
     /// The Python client; absent without python3.
     pub python_cpu_s_per_mtok: Option<Spread>,
+    /// What reads HTTP in it.
+    pub python_library: Option<String>,
     /// How many times the bare reader's.
     pub ours_over_bare: Option<f64>,
     /// How many times ours Python's is.
@@ -163,7 +165,8 @@ fn ratio(upper: Option<Spread>, lower: Option<Spread>) -> Option<f64> {
 
 pub(super) fn paced_result(streams: u32, rounds: &Rounds) -> PacedResult {
     // CPU µs per token are CPU seconds per million tokens.
-    let cost = |client| rounds.spread(client, |used, sent| (used.cpu_us - used.tick_us.unwrap_or(0).min(used.cpu_us)) as f64 / sent.tokens as f64);
+    let cost =
+        |client| rounds.spread(client, |used, sent| (used.cpu_us - used.tick_us.unwrap_or(0).min(used.cpu_us)) as f64 / sent.tokens as f64);
     let (ours, bare, python) = (cost(Client::Ours), cost(Client::Bare), cost(Client::Python));
     let ticks = rounds.of(Client::Ours).filter_map(|(_, used, _)| Some(used.tick_us? as f64 / used.span_us.max(1) as f64));
     PacedResult {
@@ -175,6 +178,7 @@ pub(super) fn paced_result(streams: u32, rounds: &Rounds) -> PacedResult {
         tick_busy_share: Spread::of(ticks),
         bare_cpu_s_per_mtok: bare,
         python_cpu_s_per_mtok: python,
+        python_library: rounds.of(Client::Python).find_map(|(_, used, _)| used.library.clone()),
         ours_over_bare: ratio(ours, bare),
         python_over_ours: ratio(python, ours),
         simulator_late_ns: rounds.worst(|sent| &sent.late),
@@ -247,11 +251,18 @@ impl BenchReport {
             let tick = if self.paced.iter().all(|paced| paced.tick_apart) { "without" } else { "with (this load does not tell it apart)" };
             out += &format!("ours is {tick} the 2 ms tick; simulator late: the worst round's p50, p99 and max\n");
         }
+        if let (Some(version), Some(library)) = (&self.python, self.paced.iter().find_map(|paced| paced.python_library.as_ref())) {
+            out += &format!("python is {version} with {library}; x ours: so many times our cost\n");
+        }
         if let Some(reason) = &self.python_missing {
             out += &format!("no Python client: {reason}\n");
         }
         if !self.firehose.is_empty() {
-            out += &format!("\nfirehose: {} streams, as fast as it goes, an event a token\n{}", self.options.firehose_streams, self.firehose_table().text());
+            out += &format!(
+                "\nfirehose: {} streams, as fast as it goes, an event a token\n{}",
+                self.options.firehose_streams,
+                self.firehose_table().text()
+            );
             for result in &self.firehose {
                 out += &result.sentence();
             }

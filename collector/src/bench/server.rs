@@ -23,7 +23,8 @@ pub(super) enum Shape {
 
 impl Shape {
     fn options(&self) -> Vec<String> {
-        let mut options: Vec<String> = ["--max-context", "8000000", "--kv-tokens", "2000000000", "--prefix-cache", "false"].map(String::from).into();
+        let mut options: Vec<String> =
+            ["--max-context", "8000000", "--kv-tokens", "2000000000", "--prefix-cache", "false"].map(String::from).into();
         let mut add = |name: &str, value: String| options.extend([name.to_owned(), value]);
         match self {
             Self::Paced { streams, step_ms, chunk_tokens } => {
@@ -105,8 +106,7 @@ impl Server {
             return Err(self.no_account("it had to forget some requests: fewer seconds would do"));
         }
         let ended = truth.requests.iter().filter(|request| request.end == End::Length);
-        let by_id: HashMap<String, u32> =
-            ended.map(|r| (r.id.trim_start_matches("chatcmpl-").to_owned(), r.tokens.iter().sum())).collect();
+        let by_id: HashMap<String, u32> = ended.map(|r| (r.id.trim_start_matches("chatcmpl-").to_owned(), r.tokens.iter().sum())).collect();
         Ok(Sent {
             tokens: by_id.values().map(|tokens| u64::from(*tokens)).sum(),
             chunks: truth.requests.iter().map(|request| request.tokens.len() as u64).sum(),

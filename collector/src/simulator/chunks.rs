@@ -241,7 +241,10 @@ impl Answer {
                 put(out, "}\n\n");
             }),
             Flavour::Proxy => {
-                http::chunk(out, format!("{open}\"choices\":[{{\"finish_reason\":\"{finish}\",\"index\":0,\"delta\":{{}}}}]}}\n\n").as_bytes());
+                http::chunk(
+                    out,
+                    format!("{open}\"choices\":[{{\"finish_reason\":\"{finish}\",\"index\":0,\"delta\":{{}}}}]}}\n\n").as_bytes(),
+                );
             }
         }
         if !self.include_usage {

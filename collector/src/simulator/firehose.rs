@@ -136,11 +136,7 @@ impl Writer {
     /// Works until told to stop, or until nobody is left who could.
     pub(crate) fn run(mut self, commands: &Receiver<Command>) {
         loop {
-            let command = if self.flows.is_empty() {
-                commands.recv().map_err(|_| TryRecvError::Disconnected)
-            } else {
-                commands.try_recv()
-            };
+            let command = if self.flows.is_empty() { commands.recv().map_err(|_| TryRecvError::Disconnected) } else { commands.try_recv() };
             match command {
                 Ok(Command::Stop) | Err(TryRecvError::Disconnected) => return,
                 Ok(command) => self.obey(command),
