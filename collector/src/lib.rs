@@ -1,5 +1,6 @@
 //! The program `tokscope`, as a library so that its parts can be tested.
 
+pub mod bench;
 pub mod calibrate;
 pub mod cell;
 pub mod cli;

@@ -6,7 +6,7 @@ use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use tokscope_collector::simulator::{self, End, Flavour, Running, Settings, SimulatorError, Truth};
+use tokscope_collector::simulator::{self, End, Firehose, Flavour, Running, Settings, SimulatorError, Truth};
 
 fn quick() -> Settings {
     Settings {
@@ -455,4 +455,81 @@ fn many_streams_at_once_get_every_token_in_shared_steps() {
     };
     let mean = truth.requests.iter().map(stretch).sum::<f64>() / 256.0;
     assert!(mean < 1.1, "{mean}");
+}
+
+#[test]
+fn a_request_has_come_when_its_last_byte_reached_the_machine() {
+    let running = start(quick());
+    let before = truth(&running).now_ns;
+    let body = chat_body("hi", 2);
+    let whole = request("POST", "/v1/chat/completions", "x-request-id: late\r\n", &body);
+    let (most, last) = whole.split_at(whole.len() - 1);
+    let mut stream = connect(&running);
+    stream.write_all(most).unwrap();
+    std::thread::sleep(Duration::from_millis(50));
+    let between = truth(&running).now_ns;
+    stream.write_all(last).unwrap();
+    read_reply(&mut stream);
+    let truth = truth(&running);
+    let record = &truth.requests[0];
+    assert!(before < between && between <= record.received_ns && record.received_ns <= truth.now_ns);
+    assert!(record.received_by_kernel, "this system stamps what it receives");
+    assert_eq!(truth.taken_late_ns.count, 1);
+    assert_eq!(truth.taken_late_ns.max, Some(record.taken_late_ns));
+    // No client can have a token before it was given away.
+    assert!(record.handed_ns.iter().all(|ns| *ns >= record.received_ns && *ns <= truth.now_ns));
+}
+
+#[test]
+fn a_request_that_is_read_late_says_so() {
+    // With no time allowed for reading, every request is taken up late.
+    let running = start(Settings { request_overhead_us: 0.0, ..quick() });
+    chat(&running, "a", &chat_body("hi", 2));
+    assert!(truth(&running).requests[0].taken_late_ns > 0);
+    let patient = start(Settings { request_overhead_us: 5e6, ..quick() });
+    let _open = send_chat(&patient, "b", &chat_body("hi", 2));
+    until("the request is known", || !truth(&patient).requests.is_empty());
+    assert_eq!(truth(&patient).requests[0].taken_late_ns, 0);
+}
+
+#[test]
+fn a_firehose_sends_all_tokens_at_once_and_the_same_to_all() {
+    for mode in [Firehose::Blocks, Firehose::Events] {
+        let running = start(Settings { firehose: Some(mode), ..quick() });
+        let mut streams: Vec<_> = (0..3).map(|at| BufReader::new(send_chat(&running, &format!("r{at}"), &chat_body("hi", 700)))).collect();
+        let replies: Vec<Reply> = streams.iter_mut().map(read_reply).collect();
+        for reply in &replies {
+            let events = reply.events();
+            // The role, the tokens, the usage.
+            assert_eq!(events.len(), 702);
+            for (at, event) in events[..701].iter().enumerate() {
+                assert_eq!(event["usage"]["completion_tokens"], at);
+            }
+            assert_eq!(events[700]["choices"][0]["finish_reason"], "length");
+            assert_eq!(events[701]["usage"]["completion_tokens"], 700);
+            assert!(reply.body == replies[0].body);
+        }
+        // A connection is good for more.
+        let again = streams[0].get_mut();
+        again.write_all(&request("POST", "/v1/chat/completions", "x-request-id: more\r\n", &chat_body("hi", 5))).unwrap();
+        assert_eq!(read_reply(&mut streams[0]).events().len(), 7);
+        let mut records = truth(&running).requests;
+        records.sort_by(|a, b| a.id.cmp(&b.id));
+        let seen: Vec<_> = records.iter().map(|r| (r.id.as_str(), r.tokens.iter().sum::<u32>(), r.end)).collect();
+        let whole = |id| (id, 700, End::Length);
+        assert_eq!(seen, [("chatcmpl-more", 5, End::Length), whole("chatcmpl-r0"), whole("chatcmpl-r1"), whole("chatcmpl-r2")]);
+        assert!(records.iter().all(|r| r.late_ns.is_empty()));
+        assert_eq!(metric(&running, "vllm:generation_tokens_total"), 2105.0);
+    }
+}
+
+#[test]
+fn a_firehose_survives_who_reads_nothing_and_who_goes_away() {
+    let running = start(Settings { firehose: Some(Firehose::Events), max_context: 60_000, ..quick() });
+    let stuck = send_chat(&running, "stuck", &chat_body("hi", 50_000));
+    let ends = |id: &str| truth(&running).requests.iter().find(|r| r.id.ends_with(id)).map(|r| r.end);
+    until("the first request runs", || ends("stuck") == Some(End::Running));
+    assert_eq!(chat(&running, "other", &chat_body("hi", 300)).events().len(), 302);
+    drop(stuck);
+    until("the hang-up is noticed", || ends("stuck") == Some(End::Disconnect));
 }

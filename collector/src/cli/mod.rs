@@ -1,5 +1,6 @@
 //! The command line: a file a subcommand. Parsing, exit codes and printing; the work is done elsewhere.
 
+pub mod bench_client;
 pub mod calibrate;
 pub mod check;
 pub mod demo;
@@ -28,6 +29,7 @@ enum Command {
     Calibrate(calibrate::CalibrateArgs),
     Serve(serve::ServeArgs),
     Simulate(simulate::SimulateArgs),
+    BenchClient(bench_client::BenchClientArgs),
 }
 
 /// Does what the command line says.
@@ -38,6 +40,7 @@ pub fn run(cli: &Cli) -> Exit {
         Command::Calibrate(args) => blocking(calibrate::run(args)),
         Command::Check(args) => return check::check(args),
         Command::Serve(args) => blocking(serve::serve(args)),
+        Command::BenchClient(args) => blocking(bench_client::bench_client(args)),
         Command::Simulate(args) => blocking(async { simulate::simulate(args.clone()).await.map(|()| Exit::Ok) }),
     };
     outcome.unwrap_or_else(|error| {

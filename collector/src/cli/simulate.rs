@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use crate::load::files::raise_open_files;
 use crate::simulator::{self, Settings};
 use crate::ui::say;
 
@@ -14,6 +15,9 @@ pub struct SimulateArgs {
     /// Port to listen on; 0 takes a free one
     #[arg(long, default_value_t = 5000)]
     pub port: u16,
+    /// Run on this CPU only, counted from 0
+    #[arg(long, value_name = "CPU", hide_short_help = true)]
+    pub pin: Option<usize>,
     /// What it pretends to be
     #[command(flatten)]
     pub settings: Settings,
@@ -24,6 +28,12 @@ pub struct SimulateArgs {
 /// # Errors
 /// Bad settings, or an address that can't be listened on.
 pub async fn simulate(args: SimulateArgs) -> anyhow::Result<()> {
+    if let Some(cpu) = args.pin {
+        // The simulator's threads are this one's children.
+        simulator::pin_thread(cpu)?;
+    }
+    // Best effort: with too few, connections wait.
+    let _ = raise_open_files(args.settings.slots.saturating_mul(2));
     let running = simulator::start(args.settings, SocketAddr::new(args.host, args.port))?;
     let settings = running.settings();
     say(&format!(

@@ -1,7 +1,7 @@
 //! Answers: the text of the simulated tokens and the shape each server gives them, as a stream of
 //! server-sent events (one an HTTP chunk) or in one piece. Bytes only; the driver sends them.
 
-use std::fmt::Write as _;
+use std::io::Write as _;
 
 use serde_json::json;
 
@@ -33,18 +33,36 @@ pub(crate) struct Answer {
     id: String,
     created: u64,
     model: String,
+    /// How every event begins.
+    open: String,
+    /// What stands around the text of a delta, and around its usage: built once, not for each token.
+    content_delta: Around,
+    reasoning_delta: Around,
+    usage: Around,
     prompt_tokens: u32,
     rng: fastrand::Rng,
     generated: u32,
     /// Half a character is held back.
     half: bool,
+    /// The text at hand; kept for its memory.
+    text: String,
     reasoning: String,
     content: String,
     keep_alive: bool,
 }
 
+/// The parts of an event before and after what changes.
+#[derive(Debug)]
+struct Around {
+    before: String,
+    after: &'static str,
+}
+
 impl Answer {
     pub(crate) fn new(settings: &Settings, request: &super::openai::ChatRequest, id: &str, key: u64, keep_alive: bool) -> Self {
+        let (id, created, model) = (json!(id).to_string(), super::clock::unix_s() as u64, json!(settings.model).to_string());
+        let open = format!(r#"data: {{"id":{id},"object":"chat.completion.chunk","created":{created},"model":{model},"#);
+        let prompt_tokens = request.prompt.tokens;
         Self {
             flavour: settings.flavour,
             stream: request.stream,
@@ -53,17 +71,33 @@ impl Answer {
             prompt_tokens_details: settings.prompt_tokens_details,
             reasoning_share: settings.reasoning_share,
             empty_share: settings.empty_share,
-            id: json!(id).to_string(),
-            created: super::clock::unix_s() as u64,
-            model: json!(settings.model).to_string(),
-            prompt_tokens: request.prompt.tokens,
+            id,
+            created,
+            model,
+            content_delta: delta(settings.flavour, &open, false),
+            reasoning_delta: delta(settings.flavour, &open, true),
+            usage: Around {
+                before: format!(r#","usage":{{"prompt_tokens":{prompt_tokens},"total_tokens":"#),
+                after: match settings.flavour {
+                    Flavour::Sglang => r#","prompt_tokens_details":null}"#,
+                    _ => r#","completion_tokens_details":null}"#,
+                },
+            },
+            open,
+            prompt_tokens,
             rng: fastrand::Rng::with_seed(mix(settings.seed ^ mix(key ^ 0x7e47))),
             generated: 0,
             half: false,
+            text: String::new(),
             reasoning: String::new(),
             content: String::new(),
             keep_alive,
         }
+    }
+
+    /// How it was asked for: what makes answers of the same lengths differ in their bytes' number.
+    pub(crate) fn kind(&self) -> [bool; 3] {
+        [self.stream, self.include_usage, self.continuous_usage]
     }
 
     /// What is sent before the first token: a stream's headers.
@@ -78,7 +112,7 @@ impl Answer {
         let first = self.generated == 0;
         let share = self.reasoning_share * f64::from(emission.planned_tokens);
         let reasoning = f64::from(self.generated) < share.floor();
-        let text = self.text(emission);
+        let text = self.next_text(emission);
         self.generated += emission.tokens;
         if !self.stream {
             let whole = if reasoning { &mut self.reasoning } else { &mut self.content };
@@ -86,25 +120,27 @@ impl Answer {
             if emission.finish.is_some() {
                 self.whole(emission, out);
             }
-            return;
+        } else {
+            if first {
+                http::chunk_of(out, |out| self.role(out));
+            }
+            // A proxy hands on only what says something.
+            if self.flavour != Flavour::Proxy || !text.is_empty() {
+                http::chunk_of(out, |out| self.delta(&text, reasoning, emission, out));
+            }
+            if emission.finish.is_some() {
+                self.last(emission, out);
+                http::chunk(out, b"data: [DONE]\n\n");
+                http::last_chunk(out);
+            }
         }
-        if first {
-            self.event(out, &self.role());
-        }
-        // A proxy hands on only what says something.
-        if self.flavour != Flavour::Proxy || !text.is_empty() {
-            self.event(out, &self.delta(&text, reasoning, emission));
-        }
-        if emission.finish.is_some() {
-            self.last(emission, out);
-            http::chunk(out, b"data: [DONE]\n\n");
-            http::last_chunk(out);
-        }
+        self.text = text;
     }
 
     /// The tokens' text. A token of half a character adds nothing, the next one the whole of it.
-    fn text(&mut self, emission: &Emission) -> String {
-        let mut text = String::new();
+    fn next_text(&mut self, emission: &Emission) -> String {
+        let mut text = std::mem::take(&mut self.text);
+        text.clear();
         for token in 0..emission.tokens {
             let at = self.generated + token;
             let inside = at > 0 && at + 1 < emission.planned_tokens;
@@ -121,89 +157,59 @@ impl Answer {
         text
     }
 
-    fn event(&self, out: &mut Vec<u8>, event: &str) {
-        http::chunk(out, event.as_bytes());
-    }
-
-    fn open(&self) -> String {
-        let mut event = String::with_capacity(384);
-        // Writing to a String cannot fail, here and below.
-        let _ = write!(
-            event,
-            r#"data: {{"id":{},"object":"chat.completion.chunk","created":{},"model":{},"#,
-            self.id, self.created, self.model
+    fn role(&self, out: &mut Vec<u8>) {
+        put(out, &self.open);
+        put(
+            out,
+            match self.flavour {
+                Flavour::Vllm => {
+                    r#""choices":[{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]"#
+                }
+                Flavour::Sglang => {
+                    r#""choices":[{"index":0,"delta":{"role":"assistant","content":"","reasoning_content":null,"tool_calls":null},"logprobs":null,"finish_reason":null,"matched_stop":null}]"#
+                }
+                Flavour::Proxy => r#""choices":[{"index":0,"delta":{"role":"assistant","content":""}}]"#,
+            },
         );
-        event
-    }
-
-    fn role(&self) -> String {
-        let mut event = self.open();
-        event.push_str(match self.flavour {
-            Flavour::Vllm => {
-                r#""choices":[{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]"#
-            }
-            Flavour::Sglang => {
-                r#""choices":[{"index":0,"delta":{"role":"assistant","content":"","reasoning_content":null,"tool_calls":null},"logprobs":null,"finish_reason":null,"matched_stop":null}]"#
-            }
-            Flavour::Proxy => r#""choices":[{"index":0,"delta":{"role":"assistant","content":""}}]"#,
-        });
-        self.running_usage(&mut event, 0);
+        self.running_usage(0, out);
         if self.flavour == Flavour::Vllm {
-            event.push_str(r#","prompt_token_ids":null,"prompt_text":null"#);
+            put(out, r#","prompt_token_ids":null,"prompt_text":null"#);
         }
-        event.push_str("}\n\n");
-        event
+        put(out, "}\n\n");
     }
 
-    fn delta(&self, text: &str, reasoning: bool, emission: &Emission) -> String {
-        let mut event = self.open();
+    fn delta(&self, text: &str, reasoning: bool, emission: &Emission, out: &mut Vec<u8>) {
+        let around = if reasoning { &self.reasoning_delta } else { &self.content_delta };
+        put(out, &around.before);
         // The words hold nothing that JSON would have to escape.
-        let _ = match (self.flavour, reasoning) {
-            (Flavour::Vllm, _) => {
-                let key = if reasoning { "reasoning" } else { "content" };
-                write!(event, r#""choices":[{{"index":0,"delta":{{"{key}":"{text}"}},"logprobs":null,"#)
-            }
-            (Flavour::Sglang, true) => write!(
-                event,
-                r#""choices":[{{"index":0,"delta":{{"role":null,"content":null,"reasoning_content":"{text}","tool_calls":null}},"logprobs":null,"finish_reason":null,"matched_stop":null}}]"#
-            ),
-            (Flavour::Sglang, false) => write!(
-                event,
-                r#""choices":[{{"index":0,"delta":{{"role":null,"content":"{text}","reasoning_content":null,"tool_calls":null}},"logprobs":null,"finish_reason":null,"matched_stop":null}}]"#
-            ),
-            (Flavour::Proxy, _) => {
-                let key = if reasoning { "reasoning_content" } else { "content" };
-                write!(event, r#""choices":[{{"index":0,"delta":{{"{key}":"{text}"}}}}]"#)
-            }
-        };
+        put(out, text);
+        put(out, around.after);
         if self.flavour == Flavour::Vllm {
-            let _ = match emission.finish {
-                None => write!(event, r#""finish_reason":null,"token_ids":null}}]"#),
-                Some(finish) => write!(event, r#""finish_reason":"{}","stop_reason":null,"token_ids":null}}]"#, finish.name()),
-            };
+            match emission.finish {
+                None => put(out, r#""finish_reason":null,"token_ids":null}]"#),
+                Some(finish) => {
+                    put(out, r#""finish_reason":""#);
+                    put(out, finish.name());
+                    put(out, r#"","stop_reason":null,"token_ids":null}]"#);
+                }
+            }
         }
-        self.running_usage(&mut event, self.generated);
+        self.running_usage(self.generated, out);
         if self.flavour == Flavour::Vllm && emission.finish.is_some() && !self.include_usage {
-            event.push_str(FINGERPRINT);
+            put(out, FINGERPRINT);
         }
-        event.push_str("}\n\n");
-        event
+        put(out, "}\n\n");
     }
 
-    fn running_usage(&self, event: &mut String, completion: u32) {
+    fn running_usage(&self, completion: u32, out: &mut Vec<u8>) {
         if self.continuous_usage {
-            let details = match self.flavour {
-                Flavour::Sglang => r#","prompt_tokens_details":null"#,
-                _ => r#","completion_tokens_details":null"#,
-            };
-            let _ = write!(
-                event,
-                r#","usage":{{"prompt_tokens":{},"total_tokens":{},"completion_tokens":{completion}{details}}}"#,
-                self.prompt_tokens,
-                self.prompt_tokens + completion,
-            );
+            put(out, &self.usage.before);
+            put_number(out, self.prompt_tokens + completion);
+            put(out, r#","completion_tokens":"#);
+            put_number(out, completion);
+            put(out, self.usage.after);
         } else if self.flavour == Flavour::Sglang {
-            event.push_str(r#","usage":null"#);
+            put(out, r#","usage":null"#);
         }
     }
 
@@ -214,55 +220,63 @@ impl Answer {
         let (prompt, completion) = (self.prompt_tokens, self.generated);
         let total = prompt + completion;
         let open = match self.flavour {
-            Flavour::Vllm | Flavour::Sglang => self.open(),
+            Flavour::Vllm | Flavour::Sglang => &self.open,
             // As recorded, these two events have their keys in another order.
-            Flavour::Proxy => format!(
+            Flavour::Proxy => &format!(
                 r#"data: {{"id":{},"created":{},"model":{},"object":"chat.completion.chunk"{FINGERPRINT},"#,
                 self.id, self.created, self.model
             ),
         };
         match self.flavour {
             Flavour::Vllm => {}
-            Flavour::Sglang => {
-                let mut event = open.clone();
-                let _ = write!(
-                    event,
-                    r#""choices":[{{"index":0,"delta":{{"role":null,"content":null,"reasoning_content":null,"tool_calls":null}},"logprobs":null,"finish_reason":"{finish}","matched_stop":null}}]"#
+            Flavour::Sglang => http::chunk_of(out, |out| {
+                put(out, open);
+                put(
+                    out,
+                    r#""choices":[{"index":0,"delta":{"role":null,"content":null,"reasoning_content":null,"tool_calls":null},"logprobs":null,"finish_reason":""#,
                 );
-                self.running_usage(&mut event, completion);
-                self.event(out, &(event + "}\n\n"));
-            }
+                put(out, finish);
+                put(out, r#"","matched_stop":null}]"#);
+                self.running_usage(completion, out);
+                put(out, "}\n\n");
+            }),
             Flavour::Proxy => {
-                self.event(out, &format!("{open}\"choices\":[{{\"finish_reason\":\"{finish}\",\"index\":0,\"delta\":{{}}}}]}}\n\n"));
+                http::chunk(
+                    out,
+                    format!("{open}\"choices\":[{{\"finish_reason\":\"{finish}\",\"index\":0,\"delta\":{{}}}}]}}\n\n").as_bytes(),
+                );
             }
         }
         if !self.include_usage {
             return;
         }
-        let mut event = open;
-        let _ = match self.flavour {
-            Flavour::Vllm => write!(
-                event,
-                r#""choices":[],"usage":{{"prompt_tokens":{prompt},"total_tokens":{total},"completion_tokens":{completion}{}}}{FINGERPRINT}"#,
-                match self.prompt_tokens_details {
-                    true => format!(r#","prompt_tokens_details":{{"cached_tokens":{cached},"created_cache_tokens":0}}"#),
-                    false => String::new(),
-                }
-            ),
-            Flavour::Sglang => write!(
-                event,
-                r#""choices":[],"usage":{{"prompt_tokens":{prompt},"total_tokens":{total},"completion_tokens":{completion},"prompt_tokens_details":{}}}"#,
-                match self.prompt_tokens_details {
-                    true => format!(r#"{{"cached_tokens":{cached}}}"#),
-                    false => "null".to_owned(),
-                }
-            ),
-            Flavour::Proxy => write!(
-                event,
-                r#""choices":[{{"index":0,"delta":{{}}}}],"usage":{{"completion_tokens":{completion},"prompt_tokens":{prompt},"total_tokens":{total},"completion_tokens_details":{{"reasoning_tokens":0,"text_tokens":{completion}}},"prompt_tokens_details":{{"cached_tokens":{cached},"created_cache_tokens":0}}}}"#
-            ),
-        };
-        self.event(out, &(event + "}\n\n"));
+        http::chunk_of(out, |out| {
+            put(out, open);
+            // Writing to a Vec cannot fail.
+            let _ = match self.flavour {
+                Flavour::Vllm => write!(
+                    out,
+                    r#""choices":[],"usage":{{"prompt_tokens":{prompt},"total_tokens":{total},"completion_tokens":{completion}{}}}{FINGERPRINT}"#,
+                    match self.prompt_tokens_details {
+                        true => format!(r#","prompt_tokens_details":{{"cached_tokens":{cached},"created_cache_tokens":0}}"#),
+                        false => String::new(),
+                    }
+                ),
+                Flavour::Sglang => write!(
+                    out,
+                    r#""choices":[],"usage":{{"prompt_tokens":{prompt},"total_tokens":{total},"completion_tokens":{completion},"prompt_tokens_details":{}}}"#,
+                    match self.prompt_tokens_details {
+                        true => format!(r#"{{"cached_tokens":{cached}}}"#),
+                        false => "null".to_owned(),
+                    }
+                ),
+                Flavour::Proxy => write!(
+                    out,
+                    r#""choices":[{{"index":0,"delta":{{}}}}],"usage":{{"completion_tokens":{completion},"prompt_tokens":{prompt},"total_tokens":{total},"completion_tokens_details":{{"reasoning_tokens":0,"text_tokens":{completion}}},"prompt_tokens_details":{{"cached_tokens":{cached},"created_cache_tokens":0}}}}"#
+                ),
+            };
+            put(out, "}\n\n");
+        });
     }
 
     /// The answer in one piece.
@@ -312,6 +326,44 @@ impl Answer {
         };
         Response::json(200, &body).write(out, self.flavour, self.keep_alive);
     }
+}
+
+/// What stands around the text of a delta.
+fn delta(flavour: Flavour, open: &str, reasoning: bool) -> Around {
+    let (before, after) = match (flavour, reasoning) {
+        (Flavour::Vllm, false) => (r#""delta":{"content":""#, r#""},"logprobs":null,"#),
+        (Flavour::Vllm, true) => (r#""delta":{"reasoning":""#, r#""},"logprobs":null,"#),
+        (Flavour::Sglang, false) => (
+            r#""delta":{"role":null,"content":""#,
+            r#"","reasoning_content":null,"tool_calls":null},"logprobs":null,"finish_reason":null,"matched_stop":null}]"#,
+        ),
+        (Flavour::Sglang, true) => (
+            r#""delta":{"role":null,"content":null,"reasoning_content":""#,
+            r#"","tool_calls":null},"logprobs":null,"finish_reason":null,"matched_stop":null}]"#,
+        ),
+        (Flavour::Proxy, false) => (r#""delta":{"content":""#, r#""}}]"#),
+        (Flavour::Proxy, true) => (r#""delta":{"reasoning_content":""#, r#""}}]"#),
+    };
+    Around { before: format!(r#"{open}"choices":[{{"index":0,{before}"#), after }
+}
+
+fn put(out: &mut Vec<u8>, text: &str) {
+    out.extend_from_slice(text.as_bytes());
+}
+
+/// A number in decimal. The formatting of the standard library would be a third of an event's cost.
+fn put_number(out: &mut Vec<u8>, mut number: u32) {
+    let mut digits = [0; 10];
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[at..]);
 }
 
 const FINGERPRINT: &str = r#","system_fingerprint":"vllm-0.32.0-simulated""#;

@@ -3,6 +3,7 @@
 //! client alone. No parsing and no other I/O happens here.
 
 use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
@@ -16,12 +17,15 @@ use super::chunks::Answer;
 use super::clock;
 use super::engine::{Arrival, Emission, Engine, Finish};
 use super::metrics::Snapshot;
+use super::tokens::mix;
 use super::truth::{Archive, End, Records, RequestTruth};
 
 /// The thread sleeps until this long before something is due and spins for the rest.
 const SPIN_NS: u64 = 200_000;
 /// How often a socket that took too little is tried again.
 const RETRY_NS: u64 = 1_000_000;
+/// A record has room for this many chunks from the start, so that it rarely moves while tokens are due.
+const RECORD_CHUNKS: usize = 4096;
 /// A client that leaves this much unread is given up.
 const BACKLOG_BYTES: usize = 64 << 20;
 
@@ -41,6 +45,9 @@ pub(crate) enum Command {
 pub(crate) struct Start {
     pub(crate) id: String,
     pub(crate) stream: bool,
+    pub(crate) received_by_kernel: bool,
+    /// What the socket didn't take of the headers.
+    pub(crate) unsent: Vec<u8>,
     pub(crate) arrival: Arrival,
     pub(crate) answer: Answer,
     pub(crate) socket: Arc<TcpStream>,
@@ -71,6 +78,28 @@ struct Live {
     finish: Option<Finish>,
     /// Tokens of an answer in one piece, which are all handed over at its end.
     held_tokens: u32,
+    /// It is in the list of those whose socket took too little.
+    blocked: bool,
+}
+
+/// Our own numbers need no protection against chosen ones.
+#[derive(Debug, Default)]
+struct KeyHasher(u64);
+
+impl Hasher for KeyHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = mix(self.0 ^ u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, key: u64) {
+        self.0 = mix(key);
+    }
 }
 
 impl Live {
@@ -80,6 +109,9 @@ impl Live {
 
     /// Gives the kernel what it takes now, and notes which tokens left.
     fn flush(&mut self) -> Result<(), End> {
+        // Before the call, not after it: the call may wake the client on this very core, and return only when
+        // that is done with the token.
+        let mut given_ns = clock::now_ns();
         while self.sent < self.out.len() {
             // Not through the runtime, which would have to notice first that there is room again.
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
@@ -90,15 +122,17 @@ impl Live {
                 Err(Errno::AGAIN) => break,
                 Err(_) => return Err(End::Disconnect),
             }
+            if self.sent < self.out.len() {
+                given_ns = clock::now_ns();
+            }
         }
-        let now_ns = clock::now_ns();
         let reached = self.base + self.sent as u64;
         while self.marks.front().is_some_and(|mark| mark.end <= reached)
             && let Some(mark) = self.marks.pop_front()
         {
-            self.record.handed_ns.push(now_ns);
+            self.record.handed_ns.push(given_ns);
             self.record.tokens.push(mark.tokens);
-            self.record.late_ns.push(now_ns.saturating_sub(mark.due_ns));
+            self.record.late_ns.push(given_ns.saturating_sub(mark.due_ns));
         }
         if self.is_flushed() {
             self.base = reached;
@@ -129,15 +163,17 @@ impl Live {
 #[derive(Debug)]
 pub(crate) struct Driver {
     engine: Engine,
-    live: HashMap<u64, Live>,
+    live: HashMap<u64, Live, BuildHasherDefault<KeyHasher>>,
     /// Requests with bytes that a socket didn't take.
     blocked: Vec<u64>,
+    /// Whom to tell that their answers are with the kernel, once nothing more is due: it wakes other threads.
+    done: Vec<oneshot::Sender<()>>,
     archive: Archive,
 }
 
 impl Driver {
     pub(crate) fn new(engine: Engine) -> Self {
-        Self { engine, live: HashMap::new(), blocked: Vec::new(), archive: Archive::default() }
+        Self { engine, live: HashMap::default(), blocked: Vec::new(), done: Vec::new(), archive: Archive::default() }
     }
 
     /// Works until told to stop, or until nobody is left who could.
@@ -154,6 +190,10 @@ impl Driver {
             if !self.blocked.is_empty() && now_ns >= retry_ns {
                 self.retry();
                 retry_ns = now_ns + RETRY_NS;
+            }
+            for done in self.done.drain(..) {
+                // The connection may have ended at the same time.
+                let _ = done.send(());
             }
             let wait = self.wait_ns(retry_ns);
             match commands.recv_timeout(Duration::from_nanos(wait)) {
@@ -208,34 +248,40 @@ impl Driver {
     }
 
     fn start(&mut self, start: Start) {
-        let Start { id, stream, arrival, answer, socket, done } = start;
+        let Start { id, stream, received_by_kernel, unsent, arrival, answer, socket, done } = start;
         let key = arrival.key;
-        let mut live = Live {
+        let chunks = if stream { (arrival.max_output as usize).min(RECORD_CHUNKS) } else { 1 };
+        let live = Live {
             record: RequestTruth {
                 id,
                 received_ns: arrival.received_ns,
+                received_by_kernel,
+                taken_late_ns: clock::now_ns().saturating_sub(arrival.received_ns + self.engine.overhead_ns()),
                 prompt_tokens: arrival.prompt.tokens,
                 cached_tokens: 0,
-                handed_ns: Vec::new(),
-                tokens: Vec::new(),
-                late_ns: Vec::new(),
+                handed_ns: Vec::with_capacity(chunks),
+                tokens: Vec::with_capacity(chunks),
+                late_ns: Vec::with_capacity(chunks),
                 end: End::Running,
                 stream,
             },
             answer,
             socket,
             done,
-            out: Vec::new(),
+            out: unsent,
             sent: 0,
             base: 0,
             marks: VecDeque::new(),
             finish: None,
             held_tokens: 0,
+            blocked: false,
         };
-        live.answer.head(&mut live.out);
         self.engine.arrive(arrival);
+        let unsent = !live.out.is_empty();
         self.live.insert(key, live);
-        self.flush(key);
+        if unsent {
+            self.flush(key);
+        }
     }
 
     fn emit(&mut self, emission: &Emission) {
@@ -255,7 +301,7 @@ impl Driver {
             (Ok(()), true, Some(Finish::Length)) => self.end(key, End::Length),
             (Ok(()), true, None) => {}
             (Ok(()), false, _) => {
-                if !self.blocked.contains(&key) {
+                if !std::mem::replace(&mut live.blocked, true) {
                     self.blocked.push(key);
                 }
             }
@@ -264,6 +310,9 @@ impl Driver {
 
     fn retry(&mut self) {
         for key in std::mem::take(&mut self.blocked) {
+            if let Some(live) = self.live.get_mut(&key) {
+                live.blocked = false;
+            }
             self.flush(key);
         }
     }
@@ -275,8 +324,7 @@ impl Driver {
         live.record.end = end;
         self.archive.add(live.record);
         if matches!(end, End::Stop | End::Length) {
-            // The connection may have ended at the same time.
-            let _ = live.done.send(());
+            self.done.push(live.done);
         } else {
             self.engine.cancel(key, clock::now_ns());
         }

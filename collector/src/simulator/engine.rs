@@ -159,6 +159,11 @@ impl Engine {
         }
     }
 
+    /// The fixed time between a request's last byte and its place in the queue, in nanoseconds.
+    pub fn overhead_ns(&self) -> u64 {
+        self.settings.overhead_ns()
+    }
+
     /// Takes a request in.
     pub fn arrive(&mut self, arrival: Arrival) {
         let seed = mix(self.settings.seed ^ mix(self.arrivals));

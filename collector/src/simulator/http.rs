@@ -2,12 +2,17 @@
 //! for the heads) and putting responses into bytes. What is answered is not decided here.
 
 use std::io::ErrorKind;
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
+use rustix::io::Errno;
+use rustix::net::{SendFlags, send};
+use tokio::io::Interest;
 use tokio::net::TcpStream;
 
 use super::clock;
 use super::model::Flavour;
+use crate::kernel_time::{self, RealClock};
 
 /// Largest head of a request.
 const HEAD_BYTES: usize = 64 << 10;
@@ -25,9 +30,16 @@ pub(crate) struct Request {
     pub(crate) query: String,
     pub(crate) request_id: Option<String>,
     pub(crate) body: Vec<u8>,
-    /// When its last byte was read.
-    pub(crate) received_ns: u64,
+    pub(crate) received: Receipt,
     pub(crate) keep_alive: bool,
+}
+
+/// When a request's last byte was there, in monotonic nanoseconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Receipt {
+    pub(crate) ns: u64,
+    /// The kernel says so; else it was read then, and may have come earlier.
+    pub(crate) by_kernel: bool,
 }
 
 /// Why there is no request.
@@ -48,7 +60,9 @@ pub(crate) struct Connection {
     stream: Arc<TcpStream>,
     unread: Vec<u8>,
     scratch: Box<[u8]>,
-    last_read_ns: u64,
+    last_read: Receipt,
+    /// The two clocks as they stood at the last stamp.
+    real_clock: RealClock,
 }
 
 fn is_passing(error: &std::io::Error) -> bool {
@@ -69,7 +83,13 @@ impl Connection {
         // Left to itself, the kernel would take megabytes for a client that reads nothing, and call
         // that handed over.
         rustix::net::sockopt::set_socket_send_buffer_size(&stream, SEND_BUFFER_BYTES)?;
-        Ok(Self { stream: Arc::new(stream), unread: Vec::new(), scratch: vec![0; 64 << 10].into_boxed_slice(), last_read_ns: 0 })
+        Ok(Self {
+            stream: Arc::new(stream),
+            unread: Vec::new(),
+            scratch: vec![0; 64 << 10].into_boxed_slice(),
+            last_read: Receipt::default(),
+            real_clock: RealClock::read(),
+        })
     }
 
     pub(crate) fn socket(&self) -> Arc<TcpStream> {
@@ -84,16 +104,39 @@ impl Connection {
     pub(crate) async fn fill(&mut self) -> Result<(), ReadError> {
         loop {
             self.stream.readable().await.map_err(|_| ReadError::Closed)?;
-            match self.stream.try_read(&mut self.scratch) {
-                Ok(0) => return Err(ReadError::Closed),
-                Ok(count) => {
-                    self.last_read_ns = clock::now_ns();
-                    self.unread.extend_from_slice(&self.scratch[..count]);
+            let (stream, scratch) = (&self.stream, &mut self.scratch);
+            match stream.try_io(Interest::READABLE, || kernel_time::receive(stream.as_fd(), scratch)) {
+                Ok(got) if got.bytes == 0 => return Err(ReadError::Closed),
+                Ok(got) => {
+                    self.last_read = self.receipt(got.real_ns);
+                    self.unread.extend_from_slice(&self.scratch[..got.bytes]);
                     return Ok(());
                 }
                 Err(error) if is_passing(&error) => {}
                 Err(_) => return Err(ReadError::Closed),
             }
+        }
+    }
+
+    /// When what was just read had come.
+    fn receipt(&mut self, real_ns: Option<i64>) -> Receipt {
+        let read_ns = clock::now_ns();
+        let clock = RealClock::read();
+        // Was the realtime clock set since the last stamp, this one may be of before or after that.
+        let stepped = std::mem::replace(&mut self.real_clock, clock).stepped(&clock).is_some();
+        let stamp = real_ns.filter(|_| !stepped).and_then(|real_ns| clock.monotonic_ns(real_ns));
+        match stamp {
+            Some(ns) => Receipt { ns: ns.min(read_ns), by_kernel: true },
+            None => Receipt { ns: read_ns, by_kernel: false },
+        }
+    }
+
+    /// Gives the kernel what it takes now, and says how much that was.
+    pub(crate) fn write_now(&self, bytes: &[u8]) -> Result<usize, ReadError> {
+        match send(&self.stream, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            Ok(count) => Ok(count),
+            Err(Errno::AGAIN | Errno::INTR) => Ok(0),
+            Err(_) => Err(ReadError::Closed),
         }
     }
 
@@ -138,7 +181,7 @@ impl Connection {
             let rest = self.unread.split_off(head.length);
             request.body = std::mem::replace(&mut self.unread, rest);
         }
-        request.received_ns = self.last_read_ns;
+        request.received = self.last_read;
         Ok(request)
     }
 
@@ -223,7 +266,7 @@ fn parse_head(bytes: &[u8]) -> Result<Option<Head>, ReadError> {
         query: query.to_owned(),
         request_id: header("x-request-id").filter(|id| !id.is_empty()),
         body: Vec::new(),
-        received_ns: 0,
+        received: Receipt::default(),
         keep_alive: match parsed.version {
             Some(1) => !says("connection", "close"),
             _ => says("connection", "keep-alive"),
@@ -318,6 +361,24 @@ pub(crate) fn stream_head(out: &mut Vec<u8>, flavour: Flavour, keep_alive: bool)
 pub(crate) fn chunk(out: &mut Vec<u8>, data: &[u8]) {
     out.extend_from_slice(format!("{:x}\r\n", data.len()).as_bytes());
     out.extend_from_slice(data);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends one chunk of what `write` appends, without a copy of it.
+pub(crate) fn chunk_of(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+    // Nearly every event has 256 to 4095 bytes; for others the length is moved in afterwards.
+    const USUAL: &[u8] = b"000\r\n";
+    let at = out.len();
+    out.extend_from_slice(USUAL);
+    write(out);
+    let length = out.len() - at - USUAL.len();
+    if (0x100..0x1000).contains(&length) {
+        for (place, shift) in out[at..at + 3].iter_mut().zip([8, 4, 0]) {
+            *place = b"0123456789abcdef"[length >> shift & 15];
+        }
+    } else {
+        let _ = out.splice(at..at + USUAL.len(), format!("{length:x}\r\n").into_bytes());
+    }
     out.extend_from_slice(b"\r\n");
 }
 

@@ -13,12 +13,18 @@
 //! the handing over is subject to the machine, and how late it was is recorded for each chunk.
 //!
 //! # The truth
-//! `GET /simulator/truth` gives a [`Truth`]: for each request when it was read, and for all its
-//! tokens when they were handed to the kernel and how late that was, on `CLOCK_MONOTONIC`, which
-//! any process of the machine can read. `?since_ns=N` leaves out requests without anything at or
+//! `GET /simulator/truth` gives a [`Truth`]: for each request when its last byte reached the machine (by
+//! the kernel's stamp) and how late it was taken up, and for all its tokens when they were handed to the
+//! kernel and how late that was, on `CLOCK_MONOTONIC`, which any process of the machine can read. `?since_ns=N` leaves out requests without anything at or
 //! after N. `POST /simulator/reset` forgets ended requests. At most [`truth::MAX_REQUESTS`] ended
 //! requests with [`truth::MAX_CHUNKS`] chunks are kept, about 120 MB; older ones are dropped and
 //! counted. A running request takes 20 bytes a chunk besides.
+//!
+//! # Firehose
+//! With [`Settings::firehose`] nothing is due at any time: each chat answer has all the tokens it may have,
+//! is built once for all requests that ask alike (its events carry the id of the first of them), and is
+//! written as fast as the sockets take it. The truth then holds, for each request, one entry with all its
+//! tokens and the time of the last write, and no lateness.
 //!
 //! # Not simulated
 //! Several answers to a request, stop strings, log probabilities, tools, sampling: these options
@@ -35,10 +41,12 @@ mod clock;
 mod counters;
 mod driver;
 pub mod engine;
+mod firehose;
 mod http;
 mod metrics;
 mod model;
 mod openai;
+mod pin;
 mod prometheus;
 mod routes;
 mod tokens;
@@ -52,13 +60,19 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use crate::kernel_time;
 pub use counters::{Counters, Gauges, Histogram};
+pub use firehose::Firehose;
 pub use model::{Flavour, Settings};
+pub use pin::{PinError, allowed_cpus, pin_thread};
 pub use tokens::Prompt;
 pub use truth::{End, Lateness, RequestTruth, Truth};
 
 /// What the kernel is asked to hold of a request that wasn't read yet; it may give less.
 const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
+
+/// Of the threads that read requests, 0 being usual and 19 the most patient.
+const READING_NICENESS: i32 = 10;
 
 /// Why there is no simulator.
 #[derive(Debug, thiserror::Error)]
@@ -119,10 +133,12 @@ pub fn start(settings: Settings, addr: SocketAddr) -> Result<Running, SimulatorE
     // Accepted sockets inherit it. With the usual window a long prompt comes in two or more parts, each asked
     // for in turn, and would seem to have come later than it did.
     rustix::net::sockopt::set_socket_recv_buffer_size(&listener, RECEIVE_BUFFER_BYTES).map_err(|error| listen(error.into()))?;
+    // So that the first request's bytes are stamped already. Where the system can't, the time of the read counts.
+    let _ = kernel_time::enable(&listener);
     let addr = listener.local_addr().map_err(listen)?;
 
-    let driver = driver::Driver::new(engine::Engine::new(settings.clone()));
     let (commands, inbox) = mpsc::channel();
+    let for_driver = settings.clone();
     let server = Arc::new(routes::Server {
         settings,
         commands,
@@ -133,6 +149,10 @@ pub fn start(settings: Settings, addr: SocketAddr) -> Result<Running, SimulatorE
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .thread_name("simulator-http")
+        .on_thread_start(|| {
+            // Tokens are due while requests are read. Where it isn't allowed it is the same as before.
+            let _ = rustix::process::setpriority_process(None, READING_NICENESS);
+        })
         .enable_all()
         .build()
         .map_err(SimulatorError::Threads)?;
@@ -140,7 +160,10 @@ pub fn start(settings: Settings, addr: SocketAddr) -> Result<Running, SimulatorE
     let shared = Arc::clone(&server);
     let driving = std::thread::Builder::new()
         .name("simulator-clock".to_owned())
-        .spawn(move || driver.run(&inbox))
+        .spawn(move || match for_driver.firehose {
+            None => driver::Driver::new(engine::Engine::new(for_driver)).run(&inbox),
+            Some(mode) => firehose::Writer::new(mode).run(&inbox),
+        })
         .map_err(SimulatorError::Threads)?;
     let accepting = std::thread::Builder::new()
         .name("simulator-accept".to_owned())

@@ -1,7 +1,7 @@
 //! The settings of the simulated server and the arithmetic of its timing. Pure: no clock, no
 //! randomness, no state.
 
-use super::SimulatorError;
+use super::{Firehose, SimulatorError};
 
 /// Whose behaviour is imitated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -82,6 +82,9 @@ pub struct Settings {
     /// Say in the last usage how many prompt tokens came from the cache
     #[arg(long, default_value_t = Settings::default().prompt_tokens_details)]
     pub prompt_tokens_details: bool,
+    /// Send prebuilt answers as fast as the sockets take them, without any timing: for measuring clients
+    #[arg(long, value_enum, value_name = "HOW", hide_short_help = true)]
+    pub firehose: Option<Firehose>,
 }
 
 impl Default for Settings {
@@ -105,6 +108,7 @@ impl Default for Settings {
             mean_output_tokens: 400.0,
             empty_share: 0.005,
             prompt_tokens_details: false,
+            firehose: None,
         }
     }
 }

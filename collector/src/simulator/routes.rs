@@ -15,6 +15,11 @@ use super::model::{Flavour, Settings};
 use super::truth::Truth;
 use super::{metrics, openai, tokens};
 
+/// Requests up to this long are read where they come in: less work than handing them to another thread.
+const SHORT_BODY_BYTES: usize = 32 << 10;
+/// Room for an answer's headers, and afterwards for its events.
+const HEAD_ROOM_BYTES: usize = 1 << 10;
+
 /// What all connections share.
 #[derive(Debug)]
 pub(crate) struct Server {
@@ -22,7 +27,7 @@ pub(crate) struct Server {
     pub(crate) commands: Sender<Command>,
     pub(crate) started_s: f64,
     pub(crate) next_key: AtomicU64,
-    /// Held by the one request whose prompt is being split into tokens.
+    /// Held by the one long request whose prompt is being split into tokens.
     pub(crate) reading: tokio::sync::Mutex<()>,
 }
 
@@ -40,7 +45,8 @@ impl Server {
 
     pub(crate) async fn truth(&self, since_ns: u64) -> Result<Truth, Stopped> {
         let records = self.ask(|reply| Command::Records(since_ns, reply)).await?;
-        Ok(Truth::from(records))
+        // A long truth takes a while, in which requests are to be read.
+        tokio::task::spawn_blocking(|| Truth::from(records)).await.map_err(|_| Stopped)
     }
 
     /// Answers the requests of a connection until it ends.
@@ -85,14 +91,18 @@ impl Server {
     /// A chat request goes to the driver, which answers it; meanwhile the connection is watched.
     async fn chat(self: &Arc<Self>, connection: &mut Connection, request: Request) -> Result<(), ReadError> {
         let settings = &self.settings;
-        // A long prompt takes a while to split into tokens. Meanwhile the next request must not lie unread, or
-        // it would seem to have come later than it did: so that is done elsewhere, one after the other.
-        let turn = self.reading.lock().await;
-        let server = Arc::clone(self);
         let body = request.body;
-        let read = tokio::task::spawn_blocking(move || openai::read_chat(&body, &server.settings)).await;
-        drop(turn);
-        let chat = match read.map_err(|_| ReadError::Closed)? {
+        let read = if body.len() <= SHORT_BODY_BYTES {
+            openai::read_chat(&body, settings)
+        } else {
+            // A long prompt takes a while to split into tokens, and would keep this thread from others: that is
+            // done elsewhere, one after the other, so that it takes one core at most.
+            let _turn = self.reading.lock().await;
+            let server = Arc::clone(self);
+            let read = tokio::task::spawn_blocking(move || openai::read_chat(&body, &server.settings)).await;
+            read.map_err(|_| ReadError::Closed)?
+        };
+        let chat = match read {
             Ok(chat) => chat,
             Err(refusal) => {
                 let response = refusal.response(settings.flavour);
@@ -106,13 +116,20 @@ impl Server {
             Flavour::Vllm | Flavour::Proxy => format!("chatcmpl-{suffix}"),
         };
         let answer = Answer::new(settings, &chat, &id, key, request.keep_alive);
+        let mut head = Vec::with_capacity(HEAD_ROOM_BYTES);
+        answer.head(&mut head);
+        // The headers go out from here; the clock's thread has enough to do.
+        let sent = connection.write_now(&head)?;
+        head.drain(..sent);
         let (done, mut finished) = oneshot::channel();
         let start = Start {
             id,
             stream: chat.stream,
+            received_by_kernel: request.received.by_kernel,
+            unsent: head,
             arrival: Arrival {
                 key,
-                received_ns: request.received_ns,
+                received_ns: request.received.ns,
                 prompt: chat.prompt,
                 max_output: chat.max_output,
                 ignore_eos: chat.ignore_eos,
@@ -173,7 +190,10 @@ impl Server {
                 }
             }
             "/simulator/truth" => match since_ns(&request.query) {
-                Ok(since_ns) => Response::json(200, &self.truth(since_ns).await?),
+                Ok(since_ns) => {
+                    let truth = self.truth(since_ns).await?;
+                    tokio::task::spawn_blocking(move || Response::json(200, &truth)).await.map_err(|_| Stopped)?
+                }
                 Err(message) => Response::json(400, &json!({"detail": message})),
             },
             "/simulator/reset" => {

@@ -32,17 +32,25 @@ pub enum End {
 pub struct RequestTruth {
     /// The id in the answer.
     pub id: String,
-    /// When the request's last byte was read.
+    /// When the request's last byte reached this machine.
     pub received_ns: u64,
+    /// Whether the kernel said so. If not, it is when that byte was read, and it may have come earlier.
+    #[serde(default)]
+    pub received_by_kernel: bool,
+    /// How long after [`Self::received_ns`] and the fixed overhead of a request the engine heard of it. Above 0
+    /// the simulator was to blame, and the first token may have been late by as much.
+    #[serde(default)]
+    pub taken_late_ns: u64,
     /// Tokens of the prompt.
     pub prompt_tokens: u32,
     /// Those of them that came from the prefix cache; 0 until the first token.
     pub cached_tokens: u32,
-    /// When the kernel had taken the last byte of these tokens.
+    /// When the kernel was given the last byte of these tokens: just before the call in which it took it, so that
+    /// no client can have it earlier.
     pub handed_ns: Vec<u64>,
     /// How many tokens.
     pub tokens: Vec<u32>,
-    /// How long after they were due. Due is `handed_ns - late_ns`.
+    /// How long after they were due. Due is `handed_ns - late_ns`. Empty in a firehose, where nothing is due.
     pub late_ns: Vec<u64>,
     /// How it ended.
     pub end: End,
@@ -56,10 +64,10 @@ impl RequestTruth {
     }
 }
 
-/// How late the simulator was itself, in nanoseconds, over all tokens in the report.
+/// How late the simulator was itself, in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Lateness {
-    /// Times tokens were handed over.
+    /// How often: for tokens, times that some were handed over.
     pub count: usize,
     /// Median; absent without any.
     pub p50: Option<u64>,
@@ -80,6 +88,9 @@ pub struct Truth {
     pub forgotten_requests: u64,
     /// The simulator's own lateness.
     pub late_ns: Lateness,
+    /// How late requests were taken up, by [`RequestTruth::taken_late_ns`]; `count` is requests.
+    #[serde(default)]
+    pub taken_late_ns: Lateness,
     /// Ended requests in the order of their end, then those still running.
     pub requests: Vec<RequestTruth>,
 }
@@ -130,19 +141,27 @@ impl Archive {
 impl From<Records> for Truth {
     fn from(records: Records) -> Self {
         let requests = records.requests.iter().map(|r| r.as_ref().clone()).collect();
-        let mut late: Vec<u64> = records.requests.iter().flat_map(|r| &r.late_ns).copied().collect();
+        let late = records.requests.iter().flat_map(|r| &r.late_ns).copied().collect();
+        let taken = records.requests.iter().map(|r| r.taken_late_ns).collect();
+        Self {
+            now_ns: records.now_ns,
+            forgotten_requests: records.forgotten,
+            late_ns: Lateness::of(late),
+            taken_late_ns: Lateness::of(taken),
+            requests,
+        }
+    }
+}
+
+impl Lateness {
+    fn of(mut late: Vec<u64>) -> Self {
         late.sort_unstable();
         // Nearest rank: the smallest value that at least this share does not exceed.
         let rank = |share: f64| {
             let at = (late.len() as f64 * share).ceil() as usize;
             late.get(at.saturating_sub(1)).copied()
         };
-        Self {
-            now_ns: records.now_ns,
-            forgotten_requests: records.forgotten,
-            late_ns: Lateness { count: late.len(), p50: rank(0.5), p90: rank(0.9), p99: rank(0.99), max: late.last().copied() },
-            requests,
-        }
+        Self { count: late.len(), p50: rank(0.5), p90: rank(0.9), p99: rank(0.99), max: late.last().copied() }
     }
 }
 
@@ -155,6 +174,8 @@ mod tests {
         RequestTruth {
             id: format!("r{received_ns}"),
             received_ns,
+            received_by_kernel: false,
+            taken_late_ns: 0,
             prompt_tokens: 1,
             cached_tokens: 0,
             handed_ns: late_ns.iter().map(|late| received_ns + 10 + late).collect(),
