@@ -1,6 +1,7 @@
 //! Faults that load generators are known for, each provoked here. `tests/faults.tsv` says which test stands for which
 //! fault, and against which broken variant of the program it must fail.
 
+mod bytes;
 mod sending;
 mod windows;
 
