@@ -98,7 +98,7 @@ impl RealClock {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
+    #![allow(clippy::unwrap_used, clippy::panic)]
     use super::*;
     use std::io::Write as _;
     use std::net::{TcpListener, TcpStream};

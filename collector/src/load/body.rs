@@ -83,6 +83,10 @@ fn at_most(left: u64, here: usize) -> usize {
 impl Chunked {
     fn take<'a>(&mut self, input: &'a [u8]) -> Result<(usize, &'a [u8]), BadChunks> {
         let mut used = 0;
+        if let Some((length, size)) = self.usual_size_line(input) {
+            *self = Self::Data(size);
+            used = length;
+        }
         while let Some(&b) = input.get(used) {
             match self {
                 Self::Done => break,
@@ -100,6 +104,31 @@ impl Chunked {
             used += 1;
         }
         Ok((used, &[]))
+    }
+
+    /// The size line of a payload as servers write it (no extension, CRLF), if all of it is here: its length and
+    /// the size. Whatever else stands there is read by [`Self::step`], to the same end.
+    #[inline]
+    fn usual_size_line(&self, input: &[u8]) -> Option<(usize, u64)> {
+        let line = match self {
+            Self::DataEnd => input.strip_prefix(b"\r\n")?,
+            Self::Size { digits: 0, .. } => input,
+            _ => return None,
+        };
+        let mut size = 0;
+        for (digits, b) in line.iter().enumerate().take(16) {
+            let digit = match b {
+                b'0'..=b'9' => b - b'0',
+                b'a'..=b'f' => b - b'a' + 10,
+                b'A'..=b'F' => b - b'A' + 10,
+                b'\r' if size > 0 && line.get(digits + 1) == Some(&b'\n') => {
+                    return Some((input.len() - line.len() + digits + 2, size));
+                }
+                _ => return None,
+            };
+            size = size * 16 + u64::from(digit);
+        }
+        None
     }
 
     /// One byte outside of a payload. A lone LF passes for a line end.
@@ -163,6 +192,23 @@ mod tests {
             assert!(done);
             assert_eq!(left, 4, "what follows is not eaten");
         }
+    }
+
+    #[test]
+    fn a_size_is_the_same_however_it_is_written() {
+        let payload = [b'x'; 0x1ab];
+        for size in ["1ab", "1AB", "0001aB", "0000000000001ab", "1ab;a=b", "1ab ", "1ab\t;x"] {
+            for (end, behind) in [("\r\n", "\r\n"), ("\n", "\n"), ("\r\n", "\n")] {
+                let mut body = format!("{size}{end}").into_bytes();
+                body.extend_from_slice(&payload);
+                body.extend_from_slice(format!("{behind}0{end}{end}").as_bytes());
+                let whole = read(&[&body]).unwrap();
+                assert_eq!(whole, (payload.to_vec(), true, 0), "{size:?} {end:?}");
+                assert_eq!(read(&body.chunks(1).collect::<Vec<_>>()).unwrap(), whole, "{size:?} {end:?}");
+            }
+        }
+        // One digit more than a size can have.
+        assert_eq!(read(&[b"00000000000001ab\r\n"]), Err(BadChunks));
     }
 
     #[test]

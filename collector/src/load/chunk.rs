@@ -1,13 +1,12 @@
-//! What an event of a chat stream says, read without building a tree: which kinds of delta it
-//! carries, usage, finish reason, whether it is an error. The text itself is looked at only as far
-//! as to see that there is some.
+//! What an event of a chat stream says: which kinds of delta it carries, usage, finish reason, whether
+//! it is an error. How it is read is in `event` and `repeat`.
 
 use std::borrow::Cow;
-use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
-
+use super::event::Event;
+pub use super::json::BadJson;
 use super::record::Kinds;
+pub use super::repeat::ChunkReader;
 
 /// One event.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -16,7 +15,7 @@ pub struct Chunk<'a> {
     pub kinds: Kinds,
     /// Usage, if it is there and not null.
     pub usage: Option<Usage>,
-    /// The finish reason of a choice.
+    /// The finish reason of a choice, the last one that has any. `other` where it is not told in words.
     pub finish_reason: Option<Cow<'a, str>>,
     /// Whether there is an error object. Its words are read by [`error_text`].
     pub is_error: bool,
@@ -39,37 +38,12 @@ pub fn is_done(data: &[u8]) -> bool {
     data.trim_ascii() == b"[DONE]"
 }
 
-/// Reads one event.
+/// Reads one event. Of many events of one stream, [`ChunkReader`] makes less work.
 ///
 /// # Errors
 /// Data that is no JSON object, or has another shape than a chat chunk.
-pub fn parse(data: &[u8]) -> Result<Chunk<'_>, serde_json::Error> {
-    let raw: RawChunk<'_> = serde_json::from_slice(data)?;
-    let choices = raw.choices.unwrap_or_default();
-    Ok(Chunk {
-        kinds: choices.kinds,
-        usage: raw.usage.map(|u| Usage {
-            completion_tokens: u.completion_tokens.and_then(|c| c.0),
-            prompt_tokens: u.prompt_tokens.and_then(|c| c.0),
-            cached_tokens: u.prompt_tokens_details.and_then(|d| d.cached_tokens).and_then(|c| c.0),
-        }),
-        finish_reason: choices.finish_reason,
-        is_error: raw.error.is_some() || raw.object.is_some_and(|o| o == "error"),
-    })
-}
-
-/// Reads the events of one stream.
-#[derive(Debug, Default)]
-pub struct ChunkReader {}
-
-impl ChunkReader {
-    /// Reads one event.
-    ///
-    /// # Errors
-    /// As of [`parse`].
-    pub fn read<'a>(&mut self, data: &'a [u8]) -> Result<Chunk<'a>, serde_json::Error> {
-        parse(data)
-    }
+pub fn parse(data: &[u8]) -> Result<Chunk<'_>, BadJson> {
+    Event::read(data).and_then(Event::chunk)
 }
 
 /// The words of an error event: its message, else its beginning.
@@ -82,211 +56,6 @@ pub fn error_text(data: &[u8]) -> String {
     let text = message.and_then(|m| m.as_str().map(str::to_owned));
     let text = text.unwrap_or_else(whole);
     crate::secrets::beginning(&text, 200)
-}
-
-#[derive(serde::Deserialize)]
-struct RawChunk<'a> {
-    #[serde(borrow, default)]
-    choices: Option<Choices<'a>>,
-    #[serde(default)]
-    usage: Option<RawUsage>,
-    #[serde(default)]
-    error: Option<IgnoredAny>,
-    #[serde(borrow, default)]
-    object: Option<Cow<'a, str>>,
-}
-
-#[derive(serde::Deserialize)]
-struct RawUsage {
-    #[serde(default)]
-    completion_tokens: Option<Count>,
-    #[serde(default)]
-    prompt_tokens: Option<Count>,
-    #[serde(default)]
-    prompt_tokens_details: Option<Details>,
-}
-
-#[derive(serde::Deserialize)]
-struct Details {
-    #[serde(default)]
-    cached_tokens: Option<Count>,
-}
-
-#[derive(serde::Deserialize)]
-struct RawChoice<'a> {
-    #[serde(default)]
-    delta: Option<Delta>,
-    #[serde(borrow, default)]
-    finish_reason: Option<Reason<'a>>,
-}
-
-#[derive(serde::Deserialize)]
-struct Delta {
-    #[serde(default)]
-    role: Option<IgnoredAny>,
-    #[serde(default)]
-    content: Option<Filled>,
-    #[serde(default)]
-    reasoning: Option<Filled>,
-    #[serde(default)]
-    reasoning_content: Option<Filled>,
-    #[serde(default)]
-    reasoning_text: Option<Filled>,
-    #[serde(default)]
-    tool_calls: Option<Filled>,
-    #[serde(default)]
-    function_call: Option<Filled>,
-}
-
-impl Delta {
-    fn kinds(&self) -> Kinds {
-        let full = |f: &Option<Filled>| f.as_ref().is_some_and(|f| f.0);
-        let table = [
-            (self.role.is_some(), Kinds::ROLE),
-            (full(&self.content), Kinds::CONTENT),
-            (full(&self.reasoning), Kinds::REASONING),
-            (full(&self.reasoning_content), Kinds::REASONING),
-            (full(&self.reasoning_text), Kinds::REASONING),
-            (full(&self.tool_calls), Kinds::TOOL),
-            (full(&self.function_call), Kinds::TOOL),
-        ];
-        let present = table.iter().filter(|(there, _)| *there);
-        present.fold(Kinds::default(), |all, (_, kind)| all.with(*kind))
-    }
-}
-
-/// All choices folded into one: a list is not needed.
-#[derive(Default)]
-struct Choices<'a> {
-    kinds: Kinds,
-    finish_reason: Option<Cow<'a, str>>,
-}
-
-impl<'de: 'a, 'a> Deserialize<'de> for Choices<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Fold;
-        impl<'de> Visitor<'de> for Fold {
-            type Value = Choices<'de>;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a list of choices")
-            }
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
-                let mut all = Choices::default();
-                while let Some(choice) = seq.next_element::<RawChoice<'de>>()? {
-                    if let Some(delta) = &choice.delta {
-                        all.kinds = all.kinds.with(delta.kinds());
-                    }
-                    if let Some(Reason(Some(reason))) = choice.finish_reason {
-                        all.kinds = all.kinds.with(Kinds::FINISH);
-                        all.finish_reason = Some(reason);
-                    }
-                }
-                Ok(all)
-            }
-        }
-        deserializer.deserialize_seq(Fold)
-    }
-}
-
-/// Whether a text, list or object has anything in it. Text is not decoded, so half a character
-/// does not make the event unreadable.
-struct Filled(bool);
-
-impl<'de> Deserialize<'de> for Filled {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_bytes(FilledVisitor)
-    }
-}
-
-struct FilledVisitor;
-
-impl<'de> Visitor<'de> for FilledVisitor {
-    type Value = Filled;
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("text or a list")
-    }
-    fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Filled, E> {
-        Ok(Filled(!bytes.is_empty()))
-    }
-    fn visit_str<E>(self, text: &str) -> Result<Filled, E> {
-        Ok(Filled(!text.is_empty()))
-    }
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Filled, A::Error> {
-        let mut filled = false;
-        while seq.next_element::<IgnoredAny>()?.is_some() {
-            filled = true;
-        }
-        Ok(Filled(filled))
-    }
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Filled, A::Error> {
-        let mut filled = false;
-        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {
-            filled = true;
-        }
-        Ok(Filled(filled))
-    }
-}
-
-/// A finish reason is text, or with SGLang an object with a type.
-struct Reason<'a>(Option<Cow<'a, str>>);
-
-impl<'de: 'a, 'a> Deserialize<'de> for Reason<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Read;
-        impl<'de> Visitor<'de> for Read {
-            type Value = Reason<'de>;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a finish reason")
-            }
-            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
-                Ok(Reason(Some(Cow::Borrowed(text))))
-            }
-            fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
-                Ok(Reason(Some(Cow::Owned(text.to_owned()))))
-            }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut reason = Reason(Some(Cow::Borrowed("other")));
-                while let Some(key) = map.next_key::<Cow<'de, str>>()? {
-                    if key == "type" {
-                        reason = Reason(map.next_value()?);
-                    } else {
-                        map.next_value::<IgnoredAny>()?;
-                    }
-                }
-                Ok(reason)
-            }
-        }
-        deserializer.deserialize_any(Read)
-    }
-}
-
-/// A count of tokens, however it is written; what is no count is none.
-struct Count(Option<u32>);
-
-impl<'de> Deserialize<'de> for Count {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Read;
-        impl Visitor<'_> for Read {
-            type Value = Count;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a count")
-            }
-            fn visit_u64<E>(self, n: u64) -> Result<Count, E> {
-                Ok(Count(u32::try_from(n).ok()))
-            }
-            fn visit_i64<E>(self, n: i64) -> Result<Count, E> {
-                Ok(Count(u32::try_from(n).ok()))
-            }
-            fn visit_f64<E>(self, n: f64) -> Result<Count, E> {
-                let whole = n.is_finite() && n >= 0.0 && n < f64::from(u32::MAX);
-                Ok(Count(whole.then_some(n as u32)))
-            }
-            fn visit_str<E>(self, text: &str) -> Result<Count, E> {
-                Ok(Count(text.parse().ok()))
-            }
-        }
-        deserializer.deserialize_any(Read)
-    }
 }
 
 #[cfg(test)]
@@ -356,7 +125,9 @@ mod tests {
     }
 
     #[test]
-    fn half_a_character_does_not_hide_a_delta() {
+    fn half_a_character_hides_neither_a_delta_nor_a_reason() {
+        let json = b"{\"choices\":[{\"finish_reason\":\"a\xE2\x82\"}]}";
+        assert_eq!(parse(json).unwrap().finish_reason.as_deref(), Some("a\u{fffd}"));
         let json = b"{\"choices\":[{\"delta\":{\"content\":\"\xE2\x82\"}}]}";
         assert_eq!(parse(json).unwrap().kinds, Kinds::CONTENT);
     }
@@ -366,5 +137,92 @@ mod tests {
         assert!(parse(b"{\"choices\":[").is_err());
         assert!(parse(b"hello").is_err());
         assert!(is_done(b"[DONE]") && is_done(b" [DONE] ") && !is_done(b"[done]"));
+    }
+
+    #[test]
+    fn a_plain_completion_has_its_text_in_the_choice_and_a_whole_message_is_no_delta() {
+        let kinds = |choice: &str| parse(format!("{{\"choices\":[{choice}]}}").as_bytes()).unwrap().kinds;
+        assert_eq!(kinds(r#"{"index":0,"text":"a","finish_reason":null}"#), Kinds::CONTENT);
+        assert_eq!(kinds(r#"{"text":""}"#), Kinds::default());
+        assert_eq!(kinds(r#"{"message":{"role":"assistant","content":"a"}}"#), Kinds::default());
+        assert_eq!(kinds(r#"{"delta":{"content":""}},{"delta":{"content":"b"}}"#), Kinds::CONTENT);
+    }
+
+    #[test]
+    fn a_call_is_a_list_or_an_object_with_anything_in_it() {
+        for (delta, want) in [
+            (r#"{"function_call":{"name":"f"}}"#, Kinds::TOOL),
+            (r#"{"function_call":{ }}"#, Kinds::default()),
+            (r#"{"tool_calls":[[]]}"#, Kinds::TOOL),
+            (r#"{"tool_calls":null,"function_call":null}"#, Kinds::default()),
+        ] {
+            assert_eq!(kinds(delta), want, "{delta}");
+        }
+    }
+
+    #[test]
+    fn a_count_is_a_whole_number_however_it_is_written() {
+        let table = [
+            ("3", Some(3)),
+            ("3.0", Some(3)),
+            ("30e-1", Some(3)),
+            ("\"3\"", Some(3)),
+            ("\"\\u0033\"", Some(3)),
+            ("0", Some(0)),
+            ("4294967295", Some(u32::MAX)),
+            ("4294967296", None),
+            ("99999999999999999999", None),
+            ("1e999", None),
+            ("3.5", None),
+            ("-1", None),
+            ("\"\"", None),
+            ("\"3 tokens\"", None),
+            ("null", None),
+            ("true", None),
+            ("[3]", None),
+        ];
+        for (json, want) in table {
+            let event = format!("{{\"usage\":{{\"completion_tokens\":{json}}}}}");
+            assert_eq!(parse(event.as_bytes()).unwrap().usage.unwrap().completion_tokens, want, "{json}");
+        }
+    }
+
+    #[test]
+    fn of_a_key_that_stands_twice_the_last_one_counts() {
+        assert_eq!(kinds(r#"{"content":"a","content":""}"#), Kinds::default());
+        assert_eq!(kinds(r#"{"reasoning":"a","content":"","reasoning":null,"content":"b"}"#), Kinds::CONTENT);
+        let chunk = parse(br#"{"choices":1,"usage":{"prompt_tokens":1},"choices":[],"usage":null}"#).unwrap();
+        assert_eq!(chunk, Chunk::default());
+    }
+
+    #[test]
+    fn escapes_hide_no_key_and_no_reason() {
+        assert_eq!(kinds(r#"{"cont\u0065nt":"a"}"#), Kinds::CONTENT);
+        let chunk = parse(br#"{"ch\u006fices":[{"finish_reason":"l\u0065ngth"}]}"#).unwrap();
+        assert_eq!(chunk.finish_reason.as_deref(), Some("length"));
+        assert!(parse(br#"{"obj\u0065ct":"\u0065rror"}"#).unwrap().is_error);
+    }
+
+    #[test]
+    fn what_has_to_be_walked_and_is_of_another_type_is_refused_where_it_stands() {
+        for (json, at) in [("[]", 0), ("{\"choices\":5}", 11), ("{\"choices\":[{},5]}", 15), ("{\"choices\":[{\"delta\":[]}]}", 21)] {
+            assert_eq!(parse(json.as_bytes()), Err(BadJson { at }), "{json}");
+        }
+        assert_eq!(parse(b"{\"usage\":5,\"object\":5}"), Ok(Chunk::default()));
+        assert_eq!(parse(b"{} x"), Err(BadJson { at: 3 }));
+    }
+
+    #[test]
+    fn an_empty_finish_reason_is_none_and_one_without_words_is_another() {
+        let reason = |r: &str| {
+            let json = format!("{{\"choices\":[{{\"finish_reason\":{r}}}]}}");
+            let chunk = parse(json.as_bytes()).unwrap();
+            assert_eq!(chunk.kinds.has(Kinds::FINISH), chunk.finish_reason.is_some());
+            chunk.finish_reason.map(Cow::into_owned)
+        };
+        assert_eq!(reason("\"\""), None);
+        for other in ["{}", "{\"type\":null}", "{\"type\":5}", "1", "true", "[]"] {
+            assert_eq!(reason(other).as_deref(), Some("other"), "{other}");
+        }
     }
 }

@@ -91,8 +91,8 @@ impl SseParser {
 
     /// The stream is over: delivers an event that it left open.
     pub fn finish(&mut self, mut event: impl FnMut(&[u8])) {
-        if !self.line.is_empty() {
-            let line = std::mem::take(&mut self.line);
+        let mut line = std::mem::take(&mut self.line);
+        if !line.is_empty() {
             let mut held = None;
             let start = self.bom_length(&line).unwrap_or(0);
             self.take_line(&line[start..], &mut held, &mut event);
@@ -101,7 +101,10 @@ impl SseParser {
         if self.open {
             event(&self.data);
         }
-        *self = Self::default();
+        // Ready for the next stream, which finds its memory there.
+        line.clear();
+        self.data.clear();
+        *self = Self { line, data: std::mem::take(&mut self.data), ..Self::default() };
     }
 
     fn bom_length(&self, line: &[u8]) -> Option<usize> {
@@ -210,6 +213,21 @@ mod tests {
     #[test]
     fn an_empty_data_line_is_an_event_and_no_data_line_is_none() {
         same_everywhere(b"data\n\nevent: x\n\ndata:\ndata\n\n", &["", "\n"]);
+    }
+
+    #[test]
+    fn a_character_may_be_split_between_reads() {
+        same_everywhere("data: \u{1f600}\u{e9}\n\n".as_bytes(), &["\u{1f600}\u{e9}"]);
+    }
+
+    #[test]
+    fn a_parser_begins_anew_after_the_end() {
+        let (mut parser, mut seen) = (SseParser::new(), Vec::new());
+        for stream in [&b"\xEF\xBB\xBFdata: a\r"[..], b"\ndata: b", b"\xEF\xBB\xBFdata: c"] {
+            parser.feed(stream, |data| seen.push(data.to_vec())).unwrap();
+            parser.finish(|data| seen.push(data.to_vec()));
+        }
+        assert_eq!(seen, [b"a", b"b", b"c"]);
     }
 
     #[test]

@@ -91,7 +91,7 @@ mod tests {
     fn a_sample_holds_whole_requests_with_their_places() {
         let streams = streams(&[&[3, 0, 2], &[4]]);
         let all = sample(&streams, 100_000);
-        let list = |field: &Field<List<tokscope_shared::field::Int>>| field.items().map(|n| n.i64()).collect::<Vec<_>>();
+        let list = |field: &Field<List<tokscope_shared::field::Int>>| field.items().map(tokscope_shared::field::Int::i64).collect::<Vec<_>>();
         assert_eq!(all.requests_total.i64(), Some(3), "a request without arrivals is none to draw from");
         assert_eq!(list(&all.request), [0, 2, 3]);
         assert_eq!(list(&all.arrivals), [3, 2, 4]);
