@@ -13,7 +13,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/setup/common.sh"
 # shellcheck source=tests/setup/wasm-rust.sh
 source "$root/tests/setup/wasm-rust.sh"
 
-max_wasm_bytes=500000
+max_wasm_bytes=550000
 max_wasm_brotli_bytes=180000
 
 check=
