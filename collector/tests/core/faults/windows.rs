@@ -8,7 +8,7 @@ use tokscope_collector::calibrate::{CalibrateOptions, calibrate};
 use tokscope_collector::cell::{CellMeasurement, CellOptions};
 use tokscope_collector::event::Event;
 use tokscope_collector::load::LoadLimits;
-use tokscope_collector::load::record::Outcome;
+use tokscope_collector::load::record::{Outcome, RequestRecord};
 use tokscope_collector::load::stop::Stop;
 use tokscope_collector::report::{self, ArrivalsLimit, CellContext};
 use tokscope_shared::field::Json as _;
@@ -87,7 +87,7 @@ async fn finished_cut_and_failed_are_three_classes_and_all_their_tokens_are_kept
     let server = server(chat, no_metrics).await;
     let (cells, _) = measure_each(&server, &[3], &CellOptions { duration_us: 2_500_000, ..short() }).await;
     let m = &cells[0];
-    let of = |outcome| all(&m.streams).filter(|r| r.outcome == outcome).map(|r| r.output_tokens()).collect::<Vec<u32>>();
+    let of = |outcome| all(&m.streams).filter(|r| r.outcome == outcome).map(RequestRecord::output_tokens).collect::<Vec<u32>>();
     assert_eq!(of(Outcome::Finished), [10]);
     assert_eq!(of(Outcome::Truncated), [110]);
     assert_eq!(of(Outcome::CutByUs).len(), 2, "the other, and the one after the finished");
@@ -123,7 +123,7 @@ async fn a_server_that_takes_one_at_a_time_is_said_to() {
     }
     // It is the server that let them wait: they had been sent.
     assert!(all(&cells[0].streams).all(|r| r.sent_us.is_some_and(|sent_us| sent_us - r.due_us < 100_000)));
-    let ttft = all(&cells[0].streams).filter_map(|r| r.ttft_us()).max().unwrap();
+    let ttft = all(&cells[0].streams).filter_map(RequestRecord::ttft_us).max().unwrap();
     assert!(ttft > 300_000, "waiting at the server is part of it: {ttft} µs");
 }
 
