@@ -4,6 +4,7 @@
 pub mod browser;
 pub mod dist;
 mod driver;
+pub mod faults;
 pub mod fingerprint;
 pub mod program;
 pub mod static_server;

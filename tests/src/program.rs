@@ -39,7 +39,9 @@ pub fn tokscope(folder: &Path, args: &[&str]) -> Output {
     run.expect("the program starts")
 }
 
-fn command(folder: &Path, args: &[&str]) -> Command {
+/// It, ready to be started in `folder`, without a key from the environment.
+#[must_use]
+pub fn command(folder: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(program());
     command.args(args).current_dir(folder).stdin(Stdio::null()).env_remove("TOKSCOPE_API_KEY").env_remove("VLLM_API_KEY");
     command

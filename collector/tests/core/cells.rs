@@ -17,13 +17,13 @@ use tokscope_collector::target::{Target, TargetOptions};
 
 use crate::server::{DONE, Do, STREAM_HEAD, Server, event, finish, send, whole};
 
-fn metrics(running: usize) -> Vec<u8> {
+pub(crate) fn metrics(running: usize) -> Vec<u8> {
     let text = format!("vllm:num_requests_running {running}\nvllm:num_requests_waiting 0\nvllm:generation_tokens_total 5\n");
     whole("200 OK", "text/plain", &text)
 }
 
 /// A stream of `n` events, one each 10 ms.
-fn stream(n: u32) -> Vec<Do> {
+pub(crate) fn stream(n: u32) -> Vec<Do> {
     let mut steps = vec![send(STREAM_HEAD)];
     for i in 1..=n {
         steps.extend([send(event("a", Some(i))), Do::Sleep(10)]);
@@ -31,8 +31,19 @@ fn stream(n: u32) -> Vec<Do> {
     steps
 }
 
+pub(crate) fn short() -> CellOptions {
+    CellOptions { duration_us: 1_500_000, stable_us: 300_000, warmup_timeout_us: Some(8_000_000), ..CellOptions::default() }
+}
+
 /// Measures a cell of two streams; the texts of its events.
 async fn measure(server: &Server) -> (CellMeasurement, Vec<String>) {
+    let (mut cells, events) = measure_each(server, &[2], &short()).await;
+    let texts = events.iter().filter(|e| !matches!(e, Event::Tick { .. })).filter_map(Event::log_text);
+    (cells.remove(0), texts.collect())
+}
+
+/// Measures a cell of each concurrency, one after the other; all their events.
+pub(crate) async fn measure_each(server: &Server, concurrency: &[u32], options: &CellOptions) -> (Vec<CellMeasurement>, Vec<Event>) {
     let clock = Clock::start();
     let target = Target::detect(&TargetOptions { host: format!("http://{}", server.addr), ..TargetOptions::default() }).await.unwrap();
     let endpoint = Endpoint::resolve(&target.address, &target.roots, Duration::from_secs(5)).await;
@@ -49,20 +60,20 @@ async fn measure(server: &Server) -> (CellMeasurement, Vec<String>) {
         scraper: scraper.as_ref(),
         events: &Events::new(clock, to),
     };
-    let cell = PlannedCell { context_tokens: 0, concurrency: 2, max_tokens: 4096, clamped_from: None };
-    let options = CellOptions { duration_us: 1_500_000, stable_us: 300_000, warmup_timeout_us: Some(8_000_000), ..CellOptions::default() };
-    let m = bench.measure(0, cell, &options, &Stop::never()).await;
-    let mut texts = Vec::new();
-    while let Ok(s) = heard.try_recv() {
-        if !matches!(s.event, Event::Tick { .. }) {
-            texts.extend(s.event.log_text());
-        }
+    let mut cells = Vec::new();
+    for (index, concurrency) in concurrency.iter().enumerate() {
+        let cell = PlannedCell { context_tokens: 0, concurrency: *concurrency, max_tokens: 4096, clamped_from: None };
+        cells.push(bench.measure(index, cell, options, &Stop::never()).await);
     }
-    (m, texts)
+    let mut events = Vec::new();
+    while let Ok(stamped) = heard.try_recv() {
+        events.push(stamped.event);
+    }
+    (cells, events)
 }
 
 /// `/v1/models` and the calibration answered; `chat` for streams, `scrape` for `/metrics`.
-async fn server(
+pub(crate) async fn server(
     chat: impl Fn(usize) -> Vec<Do> + Send + Sync + 'static,
     scrape: impl Fn(usize) -> Vec<Do> + Send + Sync + 'static,
 ) -> Server {

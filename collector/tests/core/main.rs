@@ -4,6 +4,7 @@
 
 mod cells;
 mod detect;
+mod faults;
 mod server;
 mod streams;
 mod tls;

@@ -17,6 +17,8 @@ pub(crate) enum Do {
     Hang,
     /// Close without reading what was sent meanwhile.
     CloseUnread,
+    /// Look every millisecond until it is true.
+    When(Arc<dyn Fn() -> bool + Send + Sync>),
 }
 
 pub(crate) fn send(text: impl AsRef<[u8]>) -> Do {
@@ -34,6 +36,11 @@ impl Server {
     /// `answer` gets the request line (`GET /x HTTP/1.1`) and the request's number from 0. After
     /// its steps the connection waits for another request if `keep`, else it closes.
     pub(crate) async fn start(keep: bool, answer: impl Fn(&str, usize) -> Vec<Do> + Send + Sync + 'static) -> Self {
+        Self::start_reading(keep, move |line, _, n| answer(line, n)).await
+    }
+
+    /// The same; `answer` gets the request's body as well.
+    pub(crate) async fn start_reading(keep: bool, answer: impl Fn(&str, &[u8], usize) -> Vec<Do> + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
         let connections = Arc::new(AtomicUsize::new(0));
@@ -45,9 +52,9 @@ impl Server {
                 opened.fetch_add(1, Ordering::SeqCst);
                 let (answer, asked) = (Arc::clone(&answer), Arc::clone(&asked));
                 tokio::spawn(async move {
-                    while let Some(line) = read_request(&mut socket).await {
+                    while let Some((line, body)) = read_request(&mut socket).await {
                         let n = asked.fetch_add(1, Ordering::SeqCst);
-                        for step in answer(&line, n) {
+                        for step in answer(&line, &body, n) {
                             match step {
                                 Do::Send(bytes) => {
                                     if socket.write_all(&bytes).await.is_err() {
@@ -58,6 +65,11 @@ impl Server {
                                     tokio::time::sleep(Duration::from_millis(ms)).await;
                                 }
                                 Do::CloseUnread => return,
+                                Do::When(is_so) => {
+                                    while !is_so() {
+                                        tokio::time::sleep(Duration::from_millis(1)).await;
+                                    }
+                                }
                                 Do::Hang => std::future::pending().await,
                             }
                         }
@@ -72,8 +84,8 @@ impl Server {
     }
 }
 
-/// Reads a request with its body; its first line.
-async fn read_request(socket: &mut TcpStream) -> Option<String> {
+/// Reads a request; its first line and its body.
+async fn read_request(socket: &mut TcpStream) -> Option<(String, Vec<u8>)> {
     let mut bytes = Vec::new();
     let mut piece = [0; 16_384];
     loop {
@@ -82,7 +94,8 @@ async fn read_request(socket: &mut TcpStream) -> Option<String> {
             let length =
                 head.lines().find_map(|l| l.to_ascii_lowercase().strip_prefix("content-length:")?.trim().parse().ok()).unwrap_or(0);
             if bytes.len() >= end + 4 + length {
-                return Some(head.lines().next().unwrap_or_default().to_owned());
+                let line = head.lines().next().unwrap_or_default().to_owned();
+                return Some((line, bytes.split_off(end + 4)));
             }
         }
         let n = socket.read(&mut piece).await.ok()?;

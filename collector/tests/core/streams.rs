@@ -67,7 +67,7 @@ pub(crate) async fn run_streams(addr: SocketAddr, count: u32, max: Option<u32>) 
     running.streams.join(Duration::from_secs(5)).await
 }
 
-async fn only_request(steps: Vec<Do>) -> RequestRecord {
+pub(crate) async fn only_request(steps: Vec<Do>) -> RequestRecord {
     let server = Server::start(false, move |_, _| steps.clone()).await;
     let (mut records, _) = run_streams(server.addr, 1, None).await;
     assert_eq!(server.requests.load(Ordering::SeqCst), 1, "no hidden retry");
