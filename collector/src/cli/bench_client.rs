@@ -23,7 +23,7 @@ pub struct BenchClientArgs {
     #[arg(long, value_delimiter = ',', default_value = "64,256", value_parser = clap::value_parser!(u32).range(0..=20_000))]
     concurrency: Vec<u32>,
     /// Streams at once of the firehose; 0 leaves it out.
-    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(0..=64))]
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(0..=64))]
     firehose_streams: u32,
     /// Length of a step in the paced part, in ms.
     #[arg(long, default_value_t = 20.0, value_parser = step)]
