@@ -124,12 +124,17 @@ impl CellRun<'_> {
         self.emit(Event::CellStart { cell: self.id });
         // As the predecessor has it, waiting for an idle server is not part of the cell.
         result.started_us = self.now_us();
-        let shape = Shape { max_tokens: self.cell.max_tokens, ignore_eos: self.options.ignore_eos, temperature: self.options.temperature };
+        let shape = Shape {
+            accepted: self.bench.target.accepted.clone(),
+            max_tokens: self.cell.max_tokens,
+            ignore_eos: self.options.ignore_eos,
+            temperature: self.options.temperature,
+        };
         let bench = self.bench;
         let context = self.cell.context_tokens;
-        let prompts = bench.prompts.cell(bench.target, self.id.index, context, shape);
+        let prompts = bench.prompts.cell(bench.target, self.id.index, context, &shape);
         match prompts {
-            Some(prompts) => self.load(&prompts, shape, &mut result).await,
+            Some(prompts) => self.load(&prompts, &shape, &mut result).await,
             None => result.failure = Some(format!("no prompt was made for context {context}")),
         }
         result.interrupted = self.stop.is_stopped();
@@ -137,7 +142,7 @@ impl CellRun<'_> {
         result
     }
 
-    async fn load(&mut self, prompts: &CellPrompts, shape: Shape, result: &mut CellMeasurement) {
+    async fn load(&mut self, prompts: &CellPrompts, shape: &Shape, result: &mut CellMeasurement) {
         if self.options.scout && self.cell.context_tokens > 0 {
             let scout: Arc<dyn RequestSource> = Arc::new(prompts.scout(shape));
             result.scout = self.scout(&scout).await;

@@ -13,7 +13,7 @@ pub use calibrate::calibrate;
 pub use prose::prose;
 
 use crate::load::request::{PreparedRequest, RequestHead, RequestSource};
-use crate::target::Target;
+use crate::target::{Accepted, Target, UsageOption};
 
 /// The route of every generation.
 pub const CHAT_PATH: &str = "/v1/chat/completions";
@@ -77,8 +77,10 @@ pub struct Prompts {
 }
 
 /// What a generation shall be like.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Shape {
+    /// What the server takes.
+    pub accepted: Accepted,
     /// Output limit, tokens.
     pub max_tokens: u32,
     /// Whether the model's own end shall be passed over.
@@ -103,7 +105,7 @@ impl Prompts {
 
     /// The requests of a cell's streams. `None` if the context was not calibrated.
     #[must_use]
-    pub fn cell(&self, target: &Target, cell_index: usize, context_tokens: u32, shape: Shape) -> Option<CellPrompts> {
+    pub fn cell(&self, target: &Target, cell_index: usize, context_tokens: u32, shape: &Shape) -> Option<CellPrompts> {
         let text = self.context(context_tokens)?;
         Some(CellPrompts {
             head: RequestHead::post(&target.address, &target.credentials, CHAT_PATH),
@@ -128,9 +130,9 @@ pub struct CellPrompts {
 impl CellPrompts {
     /// The same context, to be asked for a single token ahead of the streams.
     #[must_use]
-    pub fn scout(&self, shape: Shape) -> Self {
-        let shape = Shape { max_tokens: 1, ..shape };
-        Self { end: body_end(shape), scout: true, ..self.clone() }
+    pub fn scout(&self, shape: &Shape) -> Self {
+        let shape = Shape { max_tokens: 1, ..shape.clone() };
+        Self { end: body_end(&shape), scout: true, ..self.clone() }
     }
 }
 
@@ -196,13 +198,15 @@ fn body_start(model: &str, shared: &str) -> String {
     format!("{{\"model\":{},\"messages\":[{{\"role\":\"user\",\"content\":\"{}", serde_json::Value::from(model), json_inside(shared))
 }
 
-fn body_end(shape: Shape) -> String {
-    let mut fields = json!({
-        "stream": true,
-        "max_tokens": shape.max_tokens,
-        "stream_options": {"include_usage": true, "continuous_usage_stats": true},
-    });
-    if shape.ignore_eos {
+fn body_end(shape: &Shape) -> String {
+    let mut fields = json!({"stream": true});
+    fields[shape.accepted.max_tokens_name] = shape.max_tokens.into();
+    match shape.accepted.usage {
+        UsageOption::Continuous => fields["stream_options"] = json!({"include_usage": true, "continuous_usage_stats": true}),
+        UsageOption::Final => fields["stream_options"] = json!({"include_usage": true}),
+        UsageOption::None => {}
+    }
+    if shape.ignore_eos && shape.accepted.ignore_eos {
         fields["ignore_eos"] = true.into();
     }
     if let Some(temperature) = shape.temperature {
@@ -230,7 +234,7 @@ mod tests {
         CellPrompts {
             head: RequestHead::post(&address, &credentials, CHAT_PATH),
             shared: Bytes::from(body_start("a \"model\"", "[run] line\nnext \\ ")),
-            end: body_end(Shape { max_tokens: 7, ignore_eos: true, temperature: None }),
+            end: body_end(&Shape { accepted: Accepted::default(), max_tokens: 7, ignore_eos: true, temperature: None }),
             id_prefix: "abc-3".into(),
             scout: false,
         }
@@ -269,8 +273,8 @@ mod tests {
             assert_eq!(p.shared, cell.shared);
             assert!(tails.insert(p.tail));
         }
-        let shape = Shape { max_tokens: 7, ignore_eos: false, temperature: Some(0.0) };
-        let scout = cell.scout(shape).prepare(0, 0);
+        let shape = Shape { accepted: Accepted::default(), max_tokens: 7, ignore_eos: false, temperature: Some(0.0) };
+        let scout = cell.scout(&shape).prepare(0, 0);
         assert_eq!(body(&scout)["max_tokens"], 1);
         assert_eq!(scout.id, "abc-3-scout-0");
         assert!(tails.insert(scout.tail));

@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use super::http::{self, Answer};
 use super::{
-    ASK_LIMIT, Address, Credentials, Engine, Limit, METRICS_PROBE_LIMIT, MetricsAccess, Target, TargetError, TargetOptions, Tokenize,
-    TrustedRoots, llama_cpp, proxy, sglang, vllm,
+    ASK_LIMIT, Accepted, Address, Credentials, Engine, Limit, METRICS_PROBE_LIMIT, MetricsAccess, Target, TargetError, TargetOptions,
+    Tokenize, TrustedRoots, llama_cpp, proxy, sglang, vllm,
 };
 use crate::scrape::engines::has_metrics_of;
 
@@ -101,6 +101,7 @@ pub(super) async fn detect(options: &TargetOptions) -> Result<Target, TargetErro
         limits: found.limits,
         metrics,
         tokenize,
+        accepted: Accepted::default(),
         startup_lines,
         warnings: found.warnings,
         roots,

@@ -1,6 +1,7 @@
 //! Which server is this, and what can it do: address, credentials, engine, version, models, limits
 //! with their sources, and whether its metrics can be read. It measures nothing.
 
+mod accepted;
 mod address;
 mod credentials;
 mod detect;
@@ -14,6 +15,7 @@ mod vllm;
 
 use std::time::Duration;
 
+pub use accepted::{Accepted, UsageOption};
 pub use address::{Address, Scheme};
 pub use credentials::Credentials;
 pub(crate) use detect::thousands;
@@ -146,6 +148,8 @@ pub struct Target {
     pub metrics: MetricsAccess,
     /// How prompts can be counted.
     pub tokenize: Tokenize,
+    /// What it takes of the options that not every server knows.
+    pub accepted: Accepted,
     /// Facts for the event log's start-up block, in the predecessor's words where it has them;
     /// without the `startup ` in front.
     pub startup_lines: Vec<String>,

@@ -154,7 +154,14 @@ async fn a_long_history_is_made_once_and_never_copied() {
     let simulator = simulator::start(settings, "127.0.0.1:0".parse().unwrap()).unwrap();
     let target = Target::detect(&TargetOptions { host: simulator.url(), ..TargetOptions::default() }).await.unwrap();
     let prompts = calibrate(&target, &[200_000], 1).await;
-    let cell = prompts.cell(&target, 0, 200_000, Shape { max_tokens: 8, ignore_eos: true, temperature: None }).unwrap();
+    let cell = prompts
+        .cell(
+            &target,
+            0,
+            200_000,
+            &Shape { accepted: tokscope_collector::target::Accepted::default(), max_tokens: 8, ignore_eos: true, temperature: None },
+        )
+        .unwrap();
     let first = cell.prepare(0, 0);
     assert!(first.shared.len() > 400_000, "{}", first.shared.len());
     for stream in 1..64 {
