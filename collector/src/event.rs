@@ -5,6 +5,7 @@ use jiff::Zoned;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::clock::Clock;
+use crate::plan::Layer;
 
 /// Something that happened at `t_us` of the run's clock.
 #[derive(Clone, Debug)]
@@ -20,6 +21,10 @@ pub struct Stamped {
 pub struct CellId {
     /// Place in the order of execution, from 0.
     pub index: usize,
+    /// Which part of the matrix.
+    pub layer: Layer,
+    /// Which repeat of it, from 1.
+    pub repeat: u32,
     /// Requested context, tokens.
     pub context_tokens: u32,
     /// Streams at once.
@@ -236,7 +241,7 @@ mod tests {
 
     #[test]
     fn lines_read_as_the_predecessors() {
-        let cell = CellId { index: 0, context_tokens: 65_536, concurrency: 8 };
+        let cell = CellId { index: 0, layer: Layer::Sustained, repeat: 1, context_tokens: 65_536, concurrency: 8 };
         let wall: Zoned = "2026-12-02T03:04:05+00:00[UTC]".parse().unwrap();
         let line = |e: Event| e.log_line(&wall);
         assert_eq!(line(Event::CellStart { cell }).unwrap(), "03:04:05 cell start C=8 ctx=64k");

@@ -80,7 +80,8 @@ impl Bench<'_> {
     /// Measures one cell. When `stop` is given, it ends soon and returns what there is, marked as
     /// interrupted.
     pub async fn measure(&self, index: usize, cell: PlannedCell, options: &CellOptions, stop: &Stop) -> CellMeasurement {
-        let id = CellId { index, context_tokens: cell.context_tokens, concurrency: cell.concurrency };
+        let id =
+            CellId { index, layer: cell.layer, repeat: cell.repeat, context_tokens: cell.context_tokens, concurrency: cell.concurrency };
         let run = CellRun { bench: self, id, cell, options, stop: stop.clone() };
         let measured = run.run().await;
         match &measured.failure {

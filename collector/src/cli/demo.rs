@@ -43,14 +43,12 @@ fn options(port: u16) -> RunOptions {
         contexts: vec![0, 16 * 1024],
         duration_s: 3.0,
         max_tokens: 2048,
-        temperature: None,
-        respect_eos: false,
-        skip_prefill: false,
-        cell_warmup_timeout_s: 0.0,
-        accept_len_ref: 0.0,
+        repeat: 1,
+        loop_guard: true,
         seed: 1,
         calibrate: true,
         arrivals_kb: 64,
+        ..RunOptions::default()
     }
 }
 

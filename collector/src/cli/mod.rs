@@ -5,6 +5,8 @@ pub mod calibrate;
 pub mod check;
 pub mod demo;
 pub mod exit;
+pub mod measure_args;
+pub mod plan;
 pub mod run;
 pub mod serve;
 pub mod simulate;
@@ -15,7 +17,15 @@ use exit::Exit;
 
 /// Measures how fast a large language model is served, and shows it.
 #[derive(Parser, Debug)]
-#[command(name = "tokscope", version, about, max_term_width = 100, arg_required_else_help = true, disable_help_subcommand = true)]
+#[command(
+    name = "tokscope",
+    version,
+    about,
+    max_term_width = 100,
+    arg_required_else_help = true,
+    infer_long_args = true,
+    disable_help_subcommand = true
+)]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -25,6 +35,7 @@ pub struct Cli {
 enum Command {
     Demo(demo::DemoArgs),
     Run(run::RunArgs),
+    Plan(plan::PlanArgs),
     Check(check::CheckArgs),
     Calibrate(calibrate::CalibrateArgs),
     Serve(serve::ServeArgs),
@@ -37,6 +48,7 @@ pub fn run(cli: &Cli) -> Exit {
     let outcome = match &cli.command {
         Command::Demo(args) => blocking(demo::demo(args)),
         Command::Run(args) => blocking(run::run_command(args)),
+        Command::Plan(args) => blocking(plan::plan_command(args)),
         Command::Calibrate(args) => blocking(calibrate::run(args)),
         Command::Check(args) => return check::check(args),
         Command::Serve(args) => blocking(serve::serve(args)),

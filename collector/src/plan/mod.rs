@@ -14,6 +14,83 @@ const MIN_OUTPUT_TOKENS: u64 = 64;
 /// Kept free when `max_tokens` is clamped: endings of prompts differ by a few tokens.
 const CLAMP_SLACK_TOKENS: u64 = 16;
 
+/// A part of the matrix with its own way of loading the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Layer {
+    /// C streams that restart as they finish, measured over a window with fixed edges.
+    Sustained,
+    /// A finite number of requests, from the first one sent to the last one finished.
+    Burst,
+    /// Requests that are due by a schedule, whatever the server does.
+    OpenLoop,
+}
+
+impl Layer {
+    /// As the report writes it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Sustained => "sustained_decode",
+            Self::Burst => "burst_e2e_decode",
+            Self::OpenLoop => "open_loop",
+        }
+    }
+}
+
+/// How a cell loads the server.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum CellLoad {
+    /// Streams that restart as they finish.
+    Sustained,
+    /// So many requests, by as many workers as the concurrency says.
+    Requests {
+        /// Measured.
+        count: u32,
+        /// Sent before, and thrown away.
+        warmup: u32,
+    },
+    /// Requests due by a schedule; the concurrency is the most that may be under way.
+    Rate {
+        /// Requests a second.
+        per_s: f64,
+        /// Whether the gaps are drawn at random (exponentially), and not all the same.
+        poisson: bool,
+    },
+}
+
+/// What is measured at each place of the matrix.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Layers {
+    /// The sustained matrix.
+    pub sustained: bool,
+    /// The burst matrix: how many requests at a concurrency, and how many before.
+    pub burst: Option<BurstCount>,
+    /// Rates of the open loop, requests a second.
+    pub rates: Vec<f64>,
+    /// Whether the open loop's gaps are drawn at random.
+    pub poisson: bool,
+    /// Most requests of the open loop that may be under way.
+    pub most_in_flight: u32,
+}
+
+/// How many requests a burst has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BurstCount {
+    /// So many in all; 0: `per_stream` for each stream.
+    pub count: u32,
+    /// Used where `count` is 0.
+    pub per_stream: u32,
+    /// So many before, thrown away; `None`: one for each stream.
+    pub warmup: Option<u32>,
+}
+
+impl BurstCount {
+    fn load(self, concurrency: u32) -> CellLoad {
+        let count = if self.count > 0 { self.count } else { concurrency.saturating_mul(self.per_stream).max(concurrency) };
+        CellLoad::Requests { count, warmup: self.warmup.unwrap_or(concurrency) }
+    }
+}
+
 /// What the plan is made from.
 #[derive(Clone, Debug, Default)]
 pub struct PlanInput {
@@ -21,21 +98,36 @@ pub struct PlanInput {
     pub contexts: Vec<u32>,
     /// Concurrency levels, in the order asked for.
     pub concurrency: Vec<u32>,
+    /// What is measured at each of them.
+    pub layers: Layers,
+    /// How often.
+    pub repeats: u32,
     /// Output limit per request, tokens.
     pub max_tokens: u32,
     /// Tokens the KV cache holds; `None`: unknown, nothing is left out for it.
     pub kv_budget_tokens: Option<u64>,
+    /// Tokens of a block of the KV cache; a request takes whole blocks. `None`: unknown, taken as 1.
+    pub kv_block_tokens: Option<u64>,
     /// Requests the server runs at once; `None`: unknown.
     pub max_running: Option<u64>,
     /// The model's context limit in tokens; `None`: unknown.
     pub max_model_len: Option<u64>,
+    /// The largest output limit that the server takes; `None`: any.
+    pub max_tokens_limit: Option<u32>,
     /// Real prompt tokens of a context where they are known; else the context is taken at its word.
     pub prompt_tokens: BTreeMap<u32, u64>,
+    /// Tokens at the beginning of a context's prompts that are the same for all streams, where the prefix cache was
+    /// shown to work; empty where it was not.
+    pub shared_tokens: BTreeMap<u32, u64>,
 }
 
 /// A cell to measure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PlannedCell {
+    /// Which part of the matrix it belongs to.
+    pub layer: Layer,
+    /// How it loads the server.
+    pub load: CellLoad,
     /// Requested context, tokens.
     pub context_tokens: u32,
     /// Streams at once.
@@ -44,6 +136,16 @@ pub struct PlannedCell {
     pub max_tokens: u32,
     /// What was asked for, if `max_tokens` had to be lowered to fit the model's limit.
     pub clamped_from: Option<u32>,
+    /// Which repeat of the matrix, from 1.
+    pub repeat: u32,
+}
+
+impl PlannedCell {
+    /// A cell of the sustained matrix.
+    #[must_use]
+    pub fn sustained(context_tokens: u32, concurrency: u32, max_tokens: u32) -> Self {
+        Self { layer: Layer::Sustained, load: CellLoad::Sustained, context_tokens, concurrency, max_tokens, clamped_from: None, repeat: 1 }
+    }
 }
 
 /// Why a cell is left out.
@@ -55,6 +157,8 @@ pub enum LeftOutCode {
     MaxRunning,
     /// The context does not fit the model.
     ContextLimit,
+    /// The user skipped it.
+    Skipped,
 }
 
 impl LeftOutCode {
@@ -65,6 +169,7 @@ impl LeftOutCode {
             Self::KvBudget => "kv-budget",
             Self::MaxRunning => "max-running",
             Self::ContextLimit => "context-limit",
+            Self::Skipped => "skipped",
         }
     }
 }
@@ -72,7 +177,7 @@ impl LeftOutCode {
 /// A cell that is not measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeftOut {
-    /// The layer it belongs to; `sustained_decode` here.
+    /// The layer it belongs to, as the report writes it.
     pub layer: &'static str,
     /// Requested context, tokens.
     pub context_tokens: u32,
@@ -87,28 +192,54 @@ pub struct LeftOut {
 }
 
 /// The cells in the order they are run, and those that are not.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
     /// To measure, in this order.
     pub cells: Vec<PlannedCell>,
-    /// Left out, in the same order.
+    /// Left out, in the same order; each once, whatever the number of repeats.
     pub left_out: Vec<LeftOut>,
 }
 
-/// Makes the plan. Order: all contexts at the first concurrency, then the first context at the
-/// others, then the remaining contexts row by row.
+/// Makes the plan. A matrix is run so: all contexts at the first concurrency, then the first context at the others,
+/// then the remaining contexts row by row; first the sustained one, then bursts, then the open loop. Every second
+/// repeat goes backwards, so that a slow drift of the machine meets all cells alike.
 #[must_use]
 pub fn plan(input: &PlanInput) -> Plan {
     let mut plan = Plan::default();
-    for (context_tokens, concurrency) in order(&input.contexts, &input.concurrency) {
+    let mut once = Vec::new();
+    for (layer, load, context_tokens, concurrency) in places(input) {
         match judge(input, context_tokens, concurrency) {
-            Ok(cell) => plan.cells.push(cell),
+            Ok((max_tokens, clamped_from)) => {
+                once.push(PlannedCell { layer, load, context_tokens, concurrency, max_tokens, clamped_from, repeat: 1 });
+            }
             Err((code, missing_tokens, text)) => {
-                plan.left_out.push(LeftOut { layer: "sustained_decode", context_tokens, concurrency, code, missing_tokens, text });
+                plan.left_out.push(LeftOut { layer: layer.as_str(), context_tokens, concurrency, code, missing_tokens, text });
             }
         }
     }
+    for repeat in 1..=input.repeats.max(1) {
+        let these = once.iter().map(|cell| PlannedCell { repeat, ..*cell });
+        if repeat % 2 == 0 { plan.cells.extend(these.rev()) } else { plan.cells.extend(these) }
+    }
     plan
+}
+
+/// All places, layer by layer.
+fn places(input: &PlanInput) -> Vec<(Layer, CellLoad, u32, u32)> {
+    let layers = &input.layers;
+    let matrix = order(&input.contexts, &input.concurrency);
+    let mut places = Vec::new();
+    if layers.sustained {
+        places.extend(matrix.iter().map(|(context, c)| (Layer::Sustained, CellLoad::Sustained, *context, *c)));
+    }
+    if let Some(burst) = layers.burst {
+        places.extend(matrix.iter().map(|(context, c)| (Layer::Burst, burst.load(*c), *context, *c)));
+    }
+    for context in &input.contexts {
+        let rates = layers.rates.iter().map(|per_s| CellLoad::Rate { per_s: *per_s, poisson: layers.poisson });
+        places.extend(rates.map(|load| (Layer::OpenLoop, load, *context, layers.most_in_flight)));
+    }
+    places
 }
 
 fn order(contexts: &[u32], concurrency: &[u32]) -> Vec<(u32, u32)> {
@@ -125,17 +256,17 @@ fn order(contexts: &[u32], concurrency: &[u32]) -> Vec<(u32, u32)> {
 
 type Refusal = (LeftOutCode, Option<u64>, String);
 
-fn judge(input: &PlanInput, context_tokens: u32, concurrency: u32) -> Result<PlannedCell, Refusal> {
+/// The output limit of a place, and what was asked for where that is more; or why it is left out.
+fn judge(input: &PlanInput, context_tokens: u32, concurrency: u32) -> Result<(u32, Option<u32>), Refusal> {
     let label = context_label(context_tokens);
-    let known = input.prompt_tokens.get(&context_tokens);
-    let prompt = known.copied().unwrap_or(u64::from(context_tokens));
+    let prompt = input.prompt_tokens.get(&context_tokens).copied().unwrap_or(u64::from(context_tokens));
     if let Some(limit) = input.max_running
         && u64::from(concurrency) > limit
     {
         let text = format!("C={concurrency} is more than the {limit} requests the server runs at once");
         return Err((LeftOutCode::MaxRunning, None, text));
     }
-    let mut max_tokens = input.max_tokens;
+    let mut max_tokens = input.max_tokens.min(input.max_tokens_limit.unwrap_or(u32::MAX));
     if let Some(limit) = input.max_model_len {
         let least = u64::from(context_tokens) + MIN_OUTPUT_TOKENS;
         if least > limit {
@@ -147,14 +278,30 @@ fn judge(input: &PlanInput, context_tokens: u32, concurrency: u32) -> Result<Pla
         max_tokens = max_tokens.min(u32::try_from(room).unwrap_or(u32::MAX));
     }
     if let Some(budget) = input.kv_budget_tokens {
-        let need = u64::from(concurrency) * (prompt + u64::from(max_tokens));
+        let (need, rule) = kv_need(input, context_tokens, prompt, max_tokens, concurrency);
         if need > budget {
-            let text = format!("{concurrency} x ({prompt} prompt + {max_tokens} output) = {need} tokens, the KV cache holds {budget}");
-            return Err((LeftOutCode::KvBudget, Some(need - budget), text));
+            return Err((LeftOutCode::KvBudget, Some(need - budget), format!("{rule} = {need} tokens, the KV cache holds {budget}")));
         }
     }
     let clamped_from = (max_tokens < input.max_tokens).then_some(input.max_tokens);
-    Ok(PlannedCell { context_tokens, concurrency, max_tokens, clamped_from })
+    Ok((max_tokens, clamped_from))
+}
+
+/// Tokens of the KV cache that a cell needs, in whole blocks, and the rule in words.
+fn kv_need(input: &PlanInput, context_tokens: u32, prompt: u64, max_tokens: u32, concurrency: u32) -> (u64, String) {
+    let block = input.kv_block_tokens.unwrap_or(1).max(1);
+    let (c, max) = (u64::from(concurrency), u64::from(max_tokens));
+    let blocks = if block > 1 { format!(" in blocks of {block}") } else { String::new() };
+    // Only whole blocks of a prefix are shared.
+    let shared = input.shared_tokens.get(&context_tokens).map_or(0, |tokens| tokens.min(&prompt) / block * block);
+    let each = (prompt - shared + max).div_ceil(block) * block;
+    let need = shared.saturating_add(c.saturating_mul(each));
+    let rule = if shared > 0 {
+        format!("{shared} shared + {c} x ({} prompt + {max} output){blocks}", prompt - shared)
+    } else {
+        format!("{c} x ({prompt} prompt + {max} output){blocks}")
+    };
+    (need, rule)
 }
 
 #[cfg(test)]
@@ -163,7 +310,14 @@ mod tests {
     use super::*;
 
     fn input(contexts: &[u32], concurrency: &[u32]) -> PlanInput {
-        PlanInput { contexts: contexts.to_vec(), concurrency: concurrency.to_vec(), max_tokens: 1000, ..PlanInput::default() }
+        PlanInput {
+            contexts: contexts.to_vec(),
+            concurrency: concurrency.to_vec(),
+            layers: Layers { sustained: true, ..Layers::default() },
+            repeats: 1,
+            max_tokens: 1000,
+            ..PlanInput::default()
+        }
     }
 
     #[test]
@@ -235,5 +389,46 @@ mod tests {
         let mut i = input(&[0], &[1]);
         i.max_model_len = Some(8192);
         assert_eq!(plan(&i).cells[0].clamped_from, None);
+    }
+
+    #[test]
+    fn only_a_prefix_that_is_shown_to_be_shared_is_counted_once_and_blocks_are_whole() {
+        let mut i = input(&[4000], &[4]);
+        i.prompt_tokens.insert(4000, 4010);
+        i.kv_budget_tokens = Some(1);
+        i.kv_block_tokens = Some(128);
+        let alone = plan(&i).left_out[0].clone();
+        // 5010 tokens are 40 blocks.
+        assert_eq!(alone.missing_tokens, Some(4 * 40 * 128 - 1), "{}", alone.text);
+        i.shared_tokens.insert(4000, 3990);
+        let shared = plan(&i).left_out[0].clone();
+        // 31 whole blocks are shared; 42 + 1000 tokens are 9 blocks.
+        assert_eq!(shared.missing_tokens, Some(31 * 128 + 4 * 9 * 128 - 1), "{}", shared.text);
+        assert!(shared.text.contains("3968 shared + 4 x (42 prompt + 1000 output) in blocks of 128"), "{}", shared.text);
+    }
+
+    #[test]
+    fn repeats_go_there_and_back_and_left_out_cells_are_said_once() {
+        let mut i = input(&[0, 100], &[1, 2, 9]);
+        i.max_running = Some(8);
+        i.repeats = 3;
+        let plan = plan(&i);
+        let of =
+            |repeat| -> Vec<_> { plan.cells.iter().filter(|c| c.repeat == repeat).map(|c| (c.context_tokens, c.concurrency)).collect() };
+        let there = of(1);
+        assert_eq!(there, of(3));
+        assert_eq!(there.into_iter().rev().collect::<Vec<_>>(), of(2));
+        assert_eq!(plan.cells.len(), 12);
+        assert_eq!(plan.left_out.len(), 2);
+    }
+
+    #[test]
+    fn a_burst_has_requests_for_each_stream_unless_a_number_is_given() {
+        let mut i = input(&[0], &[1, 4]);
+        i.layers = Layers { burst: Some(BurstCount { count: 0, per_stream: 5, warmup: None }), ..Layers::default() };
+        let loads: Vec<_> = plan(&i).cells.iter().map(|c| c.load).collect();
+        assert_eq!(loads, [CellLoad::Requests { count: 5, warmup: 1 }, CellLoad::Requests { count: 20, warmup: 4 }]);
+        i.layers.burst = Some(BurstCount { count: 7, per_stream: 5, warmup: Some(0) });
+        assert_eq!(plan(&i).cells[1].load, CellLoad::Requests { count: 7, warmup: 0 });
     }
 }

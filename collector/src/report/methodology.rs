@@ -6,7 +6,7 @@ use tokscope_shared::report::extras::{Method, Methodology};
 
 /// The four methods, each with whether this report has numbers made by it.
 pub(super) fn methodology(run: &RunRecord) -> Methodology {
-    let measured = |of: fn(&tokscope_shared::report::cell::Cell) -> bool| run.cells.iter().any(of);
+    let measured = |of: fn(&tokscope_shared::report::cell::Cell) -> bool| run.cells.iter().any(|measured| of(&measured.cell));
     let mut prefill = Method::entry(
         "Prefill",
         !run.prefill.is_empty(),
@@ -20,7 +20,7 @@ pub(super) fn methodology(run: &RunRecord) -> Methodology {
         "A finite number of requests, with admission and prefill.",
     );
     if let Field::Is(Method::Entry(entry)) = &mut prefill {
-        entry.mode = Field::text(if run.options.skip_prefill { "skipped" } else { "integrated_decode_scout" });
+        entry.mode = Field::text(run.options.prefill_mode);
     }
     if let Field::Is(Method::Entry(entry)) = &mut burst {
         entry.status = Field::text("not run; use --run-burst");

@@ -6,16 +6,19 @@ mod cell;
 mod distributions;
 mod found;
 mod methodology;
+mod options;
 mod own_cell;
 mod startup;
 
 pub use arrivals::ArrivalsLimit;
 pub use cell::{CellContext, cell};
+pub use options::Options;
 
 use crate::calibrate::Calibration;
 use crate::clock::{Clock, rfc3339};
 use crate::event::Stamped;
-use crate::plan::LeftOut;
+use crate::plan::{Layer, LeftOut};
+use crate::run::MeasuredCell;
 use crate::scrape::snapshot::Snapshot;
 use serde_json::Value;
 use tokscope_shared::field::{Field, List, Table};
@@ -47,47 +50,6 @@ impl Status {
             Status::Failed => "failed",
         }
     }
-}
-
-/// The options that decide what is measured, as they took effect.
-#[derive(Clone, Debug, serde::Serialize)]
-pub struct Options {
-    /// `--host` without credentials.
-    pub host: String,
-    /// `--port`.
-    pub port: Option<u16>,
-    /// The model measured.
-    pub model: String,
-    /// Levels of concurrency.
-    pub concurrency: Vec<u32>,
-    /// Context lengths in tokens.
-    pub contexts: Vec<u32>,
-    /// Seconds of a window.
-    pub duration: f64,
-    /// Output limit a request.
-    pub max_tokens: u32,
-    /// Temperature sent; none leaves it to the server.
-    pub temperature: Option<f64>,
-    /// Whether the end-of-sequence token ends a generation.
-    pub respect_eos: bool,
-    /// Whether prefill rows are left out.
-    pub skip_prefill: bool,
-    /// Token budget given.
-    pub kv_budget: Option<u64>,
-    /// Context-parallel size given.
-    pub dcp_size: Option<u32>,
-    /// Limit of a cell's warm-up in seconds; 0 is automatic.
-    pub cell_warmup_timeout_seconds: f64,
-    /// Reference acceptance length; 0 is none.
-    pub accept_len_ref: f64,
-    /// How prompts relate: `shared`.
-    pub prompts: &'static str,
-    /// Seed of the prompts' text.
-    pub seed: u64,
-    /// Whether the client was measured before.
-    pub calibrate: bool,
-    /// What each cell's sample of arrivals may take, kB.
-    pub arrivals_kb: u32,
 }
 
 /// A row of prefill.
@@ -126,10 +88,12 @@ pub struct RunRecord {
     pub events: Vec<Stamped>,
     /// Scrapes over the run.
     pub scrapes: Vec<Snapshot>,
+    /// The context of the hidden decode before the matrix, if there was one.
+    pub decode_warmup_context: Option<u32>,
     /// Prefill rows.
     pub prefill: Vec<Prefill>,
     /// The cells, in order of execution.
-    pub cells: Vec<Cell>,
+    pub cells: Vec<MeasuredCell>,
 }
 
 /// The server as the report names it.
@@ -160,6 +124,9 @@ impl Server {
 /// The report of a run.
 pub fn assemble(run: &RunRecord) -> Report {
     let ended_us = run.clock.now_us();
+    let finite = run.options.request_count > 0;
+    let primary = medians(&run.cells, if finite { Layer::Burst } else { Layer::Sustained });
+    let burst = if finite { Vec::new() } else { medians(&run.cells, Layer::Burst) };
     Report {
         tokscope: Field::Is(own(run, ended_us)),
         metadata: Field::Is(metadata(run)),
@@ -170,13 +137,58 @@ pub fn assemble(run: &RunRecord) -> Report {
         hardware_run_summary: Field::Is(Hardware::default()),
         event_log: Field::Is(run.events.iter().filter_map(|event| event.event.log_line(&run.clock.wall_at(event.t_us))).collect()),
         prefill: Field::Is(prefill(run)),
-        results: Field::Is(run.cells.iter().cloned().collect()),
-        summary_table: Field::Is(summary(&run.cells)),
-        burst_results: Field::Is(List::default()),
-        burst_summary_table: Field::Is(Table::default()),
+        results: Field::Is(primary.iter().copied().cloned().collect()),
+        summary_table: Field::Is(summary(&primary)),
+        burst_results: Field::Is(burst.iter().copied().cloned().collect()),
+        burst_summary_table: Field::Is(summary(&burst)),
         methodology: Field::Is(methodology::methodology(run)),
         ..Report::default()
     }
+}
+
+fn of_layer(cells: &[MeasuredCell], layer: Layer) -> impl Iterator<Item = &MeasuredCell> {
+    cells.iter().filter(move |measured| measured.layer == layer)
+}
+
+/// One cell for each place, in the order in which the places were first measured: of several repeats the one with the
+/// median rate, of an even number the lower of the two in the middle. Repeats without a rate stand below all others, so
+/// that a cell that fails most of the time is a failed cell.
+fn medians(cells: &[MeasuredCell], layer: Layer) -> Vec<&Cell> {
+    let mut places: Vec<(Place, Vec<&Cell>)> = Vec::new();
+    for measured in of_layer(cells, layer) {
+        let place = (measured.cell.context_tokens.i64(), measured.cell.concurrency.i64());
+        match places.iter_mut().find(|(known, _)| *known == place) {
+            Some((_, of)) => of.push(&measured.cell),
+            None => places.push((place, vec![&measured.cell])),
+        }
+    }
+    let rate = |cell: &&Cell| cell.aggregate_tps.f64().unwrap_or(f64::NEG_INFINITY);
+    places
+        .into_iter()
+        .filter_map(|(_, mut of)| {
+            of.sort_by(|a, b| rate(a).total_cmp(&rate(b)));
+            of.get((of.len() - 1) / 2).copied()
+        })
+        .collect()
+}
+
+/// Context and concurrency.
+type Place = (Option<i64>, Option<i64>);
+
+/// All repeats of all cells, where there is more than one.
+fn repeats(run: &RunRecord) -> List<own::Repeat> {
+    let several = run.options.repeat > 1;
+    run.cells
+        .iter()
+        .filter(|_| several)
+        .map(|measured| own::Repeat {
+            repeat: Field::int(measured.repeat),
+            order: Field::count(measured.order as u64),
+            layer: Field::text(measured.layer.as_str()),
+            cell: Field::Is(measured.cell.clone()),
+            ..own::Repeat::default()
+        })
+        .collect()
 }
 
 fn own(run: &RunRecord, ended_us: u64) -> RunOwn {
@@ -228,15 +240,16 @@ fn own(run: &RunRecord, ended_us: u64) -> RunOwn {
         left_out: Field::Is(left_out.collect()),
         events: Field::Is(events.collect()),
         series: Field::Is(series(&run.scrapes)),
-        repeats: Field::Is(List::default()),
+        repeats: Field::Is(repeats(run)),
+        open_loop: Field::Is(of_layer(&run.cells, Layer::OpenLoop).filter(|m| m.repeat == 1).map(|m| m.cell.clone()).collect()),
         segments: Field::Is(List::default()),
         ..RunOwn::default()
     }
 }
 
 /// Whose time the arrivals have, over all cells.
-fn stamp(cells: &[Cell]) -> Field<String> {
-    let mut stamps = cells.iter().filter_map(|cell| cell.tokscope.get()?.client.get()?.stamp.str());
+fn stamp(cells: &[MeasuredCell]) -> Field<String> {
+    let mut stamps = cells.iter().filter_map(|measured| measured.cell.tokscope.get()?.client.get()?.stamp.str());
     let first = stamps.next();
     let same = stamps.all(|stamp| Some(stamp) == first);
     Field::or_null(first.map(|first| if same { first } else { "mixed" }.to_owned()))
@@ -265,26 +278,26 @@ fn metadata(run: &RunRecord) -> Metadata {
         model: Field::text(&options.model),
         server: Field::text(&run.server.display),
         timestamp: Field::text(rfc3339(&run.clock.wall_now())),
-        decode_mode: Field::text("duration"),
-        primary_decode_layer: Field::text("sustained_decode"),
+        decode_mode: Field::text(if options.request_count > 0 { "request-count" } else { "duration" }),
+        primary_decode_layer: Field::text(if options.request_count > 0 { "burst_e2e_decode" } else { "sustained_decode" }),
         duration_per_test: Field::num(options.duration),
-        request_count: Field::int(0),
-        warmup_request_count: Field::int(0),
-        run_burst: Field::Is(false),
-        prefill_mode: Field::text(if options.skip_prefill { "skipped" } else { "integrated_decode_scout" }),
-        standalone_prefill: Field::Is(false),
-        prefill_only: Field::Is(false),
+        request_count: Field::int(options.request_count),
+        warmup_request_count: Field::int(options.warmup_request_count),
+        run_burst: Field::Is(options.run_burst),
+        prefill_mode: Field::text(options.prefill_mode),
+        standalone_prefill: Field::Is(options.standalone_prefill),
+        prefill_only: Field::Is(options.prefill_only),
         skip_prefill: Field::Is(options.skip_prefill),
-        burst_e2e_status: Field::text("not_run_use_--run-burst"),
-        burst_request_count: Field::int(0),
-        burst_warmup_request_count: Field::int(0),
-        burst_requests_per_concurrency: Field::int(5),
-        decode_warmup_seconds: Field::num(0.0),
-        decode_warmup_context: Field::int(0),
-        decode_warmup_concurrency: Field::int(0),
+        burst_e2e_status: Field::text(if options.run_burst || options.request_count > 0 { "enabled" } else { "not_run_use_--run-burst" }),
+        burst_request_count: Field::int(options.burst_request_count),
+        burst_warmup_request_count: Field::int(options.burst_warmup_request_count),
+        burst_requests_per_concurrency: Field::int(options.burst_requests_per_concurrency),
+        decode_warmup_seconds: Field::num(options.decode_warmup_seconds),
+        decode_warmup_context: Field::int(run.decode_warmup_context.unwrap_or(0)),
+        decode_warmup_concurrency: Field::int(u32::from(run.decode_warmup_context.is_some())),
         cell_warmup_timeout_seconds: Field::num(options.cell_warmup_timeout_seconds),
         cell_warmup_timeout_policy: Field::text("<64k:60s,<128k:120s,>=128k:180s when override is 0"),
-        show_capacity_limited_values: Field::Is(true),
+        show_capacity_limited_values: Field::Is(options.show_capacity_limited_values),
         max_tokens: Field::int(options.max_tokens),
         temperature: Field::opt(options.temperature),
         ignore_eos: Field::Is(!options.respect_eos),
@@ -340,7 +353,7 @@ fn prefill(run: &RunRecord) -> Table<PrefillRow> {
 }
 
 /// Rates by context and concurrency, in order of execution; null where a cell has none.
-fn summary(cells: &[Cell]) -> Table<Table<tokscope_shared::field::Num>> {
+fn summary(cells: &[&Cell]) -> Table<Table<tokscope_shared::field::Num>> {
     let mut table: Vec<(String, Field<Table<tokscope_shared::field::Num>>)> = Vec::new();
     for cell in cells {
         let (Some(context), Some(level)) = (cell.context_tokens.i64(), cell.concurrency.i64()) else { continue };

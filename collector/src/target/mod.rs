@@ -183,6 +183,12 @@ impl Target {
         self.limit("kv_budget_tokens")
     }
 
+    /// Tokens of a block of the KV cache.
+    #[must_use]
+    pub fn kv_block_tokens(&self) -> Option<u64> {
+        self.limit("kv_block_tokens")
+    }
+
     /// Requests the server runs at once.
     #[must_use]
     pub fn max_running(&self) -> Option<u64> {

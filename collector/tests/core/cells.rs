@@ -62,7 +62,7 @@ pub(crate) async fn measure_each(server: &Server, concurrency: &[u32], options: 
     };
     let mut cells = Vec::new();
     for (index, concurrency) in concurrency.iter().enumerate() {
-        let cell = PlannedCell { context_tokens: 0, concurrency: *concurrency, max_tokens: 4096, clamped_from: None };
+        let cell = PlannedCell::sustained(0, *concurrency, 4096);
         cells.push(bench.measure(index, cell, options, &Stop::never()).await);
     }
     let mut events = Vec::new();

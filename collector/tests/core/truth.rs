@@ -58,7 +58,7 @@ impl Lab {
             scraper: self.scraper.as_ref(),
             events: &self.events,
         };
-        let cell = PlannedCell { context_tokens: context, concurrency, max_tokens, clamped_from: None };
+        let cell = PlannedCell::sustained(context, concurrency, max_tokens);
         let options = CellOptions { duration_us: 2_000_000, stable_us: 500_000, ..CellOptions::default() };
         bench.measure(0, cell, &options, stop).await
     }
@@ -209,7 +209,7 @@ async fn more_streams_than_slots_time_out_in_words_and_are_measured() {
         scraper: lab.scraper.as_ref(),
         events: &lab.events,
     };
-    let cell = PlannedCell { context_tokens: 0, concurrency: 3, max_tokens: 2048, clamped_from: None };
+    let cell = PlannedCell::sustained(0, 3, 2048);
     let options = CellOptions { duration_us: 1_000_000, warmup_timeout_us: Some(1_500_000), ..CellOptions::default() };
     let m = bench.measure(0, cell, &options, &Stop::never()).await;
     assert!(m.warmup.timed_out);

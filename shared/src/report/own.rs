@@ -32,6 +32,8 @@ section! {
         @always series: RunSeries,
         /// All repeats of all cells.
         @always repeats: List<Repeat>,
+        /// Cells of the open loop: requests due by a schedule.
+        @always open_loop: List<Cell>,
         /// What was measured when, after a resume.
         @always segments: List<Segment>,
     }
@@ -146,6 +148,8 @@ section! {
         repeat: Int,
         /// Place in the order of execution, from 0.
         order: Int,
+        /// Part of the matrix: `sustained_decode`, `burst_e2e_decode` or `open_loop`.
+        layer: String,
         /// The cell.
         cell: Cell,
     }

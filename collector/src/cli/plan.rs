@@ -1,0 +1,196 @@
+//! `tokscope plan`: what a run with these options would measure, what it would leave out and why, and how long it
+//! would take. Nothing is sent but questions and probes.
+
+use super::exit::Exit;
+use super::measure_args::MeasureArgs;
+use super::run::{stopped_or_failed, usage};
+use crate::clock::Clock;
+use crate::event::{Event, Events, context_label};
+use crate::load::stop::stop_pair;
+use crate::plan::{CellLoad, Layer, Plan, PlannedCell};
+use crate::run::{Kept, Prepared, RunOptions, prepare};
+use crate::secrets::Secrets;
+use crate::target::thousands;
+use crate::ui::{complain, say, span};
+use clap::Args;
+use tokio::sync::mpsc;
+use tokscope_shared::render::Table;
+
+/// Say what a run would measure: its cells, what is left out and why, tokens and time.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Exit codes: 0 there is something to measure; 1 the server can't be measured; 2 wrong usage; 3 everything is left out."
+)]
+pub struct PlanArgs {
+    #[command(flatten)]
+    measure: MeasureArgs,
+    /// Print JSON.
+    #[arg(long, help_heading = "Output")]
+    json: bool,
+}
+
+/// Asks the server and prints the plan.
+pub async fn plan_command(args: &PlanArgs) -> anyhow::Result<Exit> {
+    let options = match args.measure.options() {
+        Ok(options) => options,
+        Err(text) => return Ok(usage(&text)),
+    };
+    let secrets = Secrets::of(&options.target.host, options.target.api_key.as_deref(), |name| std::env::var(name).ok());
+    secrets.hide_from_terminal();
+    let clock = Clock::start();
+    let (sender, mut receiver) = mpsc::unbounded_channel();
+    let events = Events::new(clock, sender);
+    let (stopper, stop) = stop_pair();
+    let watch = tokio::spawn(async move {
+        super::serve::interrupted().await;
+        stopper.stop();
+    });
+    let prepared = prepare(&options, clock, &events, stop, &Kept::default()).await;
+    watch.abort();
+    drop(events);
+    while let Some(stamped) = receiver.recv().await {
+        if let Event::Warning(text) = stamped.event {
+            complain(&format!("tokscope: {text}"));
+        }
+    }
+    let prepared = match prepared {
+        Ok(Some(prepared)) => prepared,
+        Ok(None) => return Ok(Exit::Interrupted),
+        Err(error) => return stopped_or_failed(error.into()),
+    };
+    if args.json {
+        say(&json(&prepared, &options));
+    } else {
+        print(&prepared, &options);
+    }
+    Ok(if prepared.plan.cells.is_empty() && !options.prefill.only { Exit::Invalid } else { Exit::Ok })
+}
+
+/// What a cell will take.
+struct Cost {
+    /// Prompt tokens that are sent, at least.
+    prompt_tokens: u64,
+    /// The most output tokens that can come; a window's output depends on the server's speed.
+    most_output_tokens: Option<u64>,
+    /// Seconds, as far as they are known before.
+    seconds: Option<f64>,
+}
+
+/// A cell comes up and is drained in about so many seconds, where nothing is slow.
+const AROUND_A_WINDOW_S: f64 = 6.0;
+
+fn cost(cell: &PlannedCell, prepared: &Prepared, options: &RunOptions) -> Cost {
+    let prompt = prepared.prompts.context(cell.context_tokens).map_or(u64::from(cell.context_tokens), |text| text.prompt_tokens);
+    let (requests, seconds) = match cell.load {
+        CellLoad::Sustained => (u64::from(cell.concurrency), Some(options.duration_s + AROUND_A_WINDOW_S)),
+        CellLoad::Requests { count, warmup } => (u64::from(count) + u64::from(warmup), None),
+        CellLoad::Rate { per_s, .. } => ((per_s * options.duration_s).ceil() as u64, Some(options.duration_s + AROUND_A_WINDOW_S)),
+    };
+    let finite = !matches!(cell.load, CellLoad::Sustained);
+    Cost { prompt_tokens: requests * prompt, most_output_tokens: finite.then(|| requests * u64::from(cell.max_tokens)), seconds }
+}
+
+fn print(prepared: &Prepared, options: &RunOptions) {
+    let Plan { cells, left_out } = &prepared.plan;
+    let target = &prepared.target;
+    let version = target.version.as_deref().unwrap_or("of unknown version");
+    say(&format!("{} · {} {version} · {}", target.model, target.engine.name(), target.display()));
+    for limit in &target.limits {
+        say(&format!("  {} {} ({})", limit.name, thousands(limit.value), limit.source));
+    }
+    let rows: Vec<Vec<String>> = cells.iter().enumerate().map(|(index, cell)| row(index, cell, prepared, options)).collect();
+    if !rows.is_empty() {
+        let head = ["#", "layer", "context", "C", "load", "max_tokens", "prompt tokens, at least", "seconds"];
+        say(&format!("\n{}", Table { head: head.map(str::to_owned).to_vec(), rows }.text().trim_end()));
+    }
+    for left in left_out {
+        let place = format!("{} C={} at {}", left.layer, left.concurrency, context_label(left.context_tokens));
+        say(&format!("left out: {place}: {} ({})", left.text, left.code.as_str()));
+    }
+    let costs: Vec<Cost> = cells.iter().map(|cell| cost(cell, prepared, options)).collect();
+    let seconds: f64 = costs.iter().filter_map(|cost| cost.seconds).sum();
+    let unknown = costs.iter().filter(|cost| cost.seconds.is_none()).count();
+    let tokens: u64 = costs.iter().map(|cost| cost.prompt_tokens).sum();
+    let more = if unknown > 0 { format!(", and {unknown} bursts that last as long as the server takes") } else { String::new() };
+    say(&format!(
+        "\n{} cells, {} left out; at least {} prompt tokens; about {}{more}, and prefill as fast as the server is",
+        cells.len(),
+        left_out.len(),
+        thousands(tokens),
+        span(seconds)
+    ));
+}
+
+fn row(index: usize, cell: &PlannedCell, prepared: &Prepared, options: &RunOptions) -> Vec<String> {
+    let cost = cost(cell, prepared, options);
+    let layer = match cell.layer {
+        Layer::Sustained => "sustained",
+        Layer::Burst => "burst",
+        Layer::OpenLoop => "open loop",
+    };
+    let load = match cell.load {
+        CellLoad::Sustained => "streams".to_owned(),
+        CellLoad::Requests { count, warmup } => format!("{count} requests after {warmup}"),
+        CellLoad::Rate { per_s, poisson } => format!("{per_s} requests/s, {}", if poisson { "poisson" } else { "constant" }),
+    };
+    let max_tokens = match cell.clamped_from {
+        Some(asked) => format!("{} (asked {asked})", cell.max_tokens),
+        None => cell.max_tokens.to_string(),
+    };
+    vec![
+        (index + 1).to_string(),
+        layer.to_owned(),
+        context_label(cell.context_tokens),
+        cell.concurrency.to_string(),
+        load,
+        max_tokens,
+        thousands(cost.prompt_tokens),
+        cost.seconds.map_or_else(|| "—".to_owned(), |s| format!("{s:.0}")),
+    ]
+}
+
+fn json(prepared: &Prepared, options: &RunOptions) -> String {
+    let cells: Vec<_> = prepared
+        .plan
+        .cells
+        .iter()
+        .map(|cell| {
+            let cost = cost(cell, prepared, options);
+            serde_json::json!({
+                "layer": cell.layer.as_str(),
+                "context_tokens": cell.context_tokens,
+                "concurrency": cell.concurrency,
+                "max_tokens": cell.max_tokens,
+                "max_tokens_asked": cell.clamped_from,
+                "repeat": cell.repeat,
+                "prompt_tokens_at_least": cost.prompt_tokens,
+                "output_tokens_at_most": cost.most_output_tokens,
+                "seconds": cost.seconds,
+            })
+        })
+        .collect();
+    let left_out: Vec<_> = prepared
+        .plan
+        .left_out
+        .iter()
+        .map(|left| {
+            serde_json::json!({
+                "layer": left.layer,
+                "context_tokens": left.context_tokens,
+                "concurrency": left.concurrency,
+                "code": left.code.as_str(),
+                "missing_tokens": left.missing_tokens,
+                "text": left.text,
+            })
+        })
+        .collect();
+    let limits: Vec<_> = prepared
+        .target
+        .limits
+        .iter()
+        .map(|limit| serde_json::json!({"name": limit.name, "value": limit.value, "source": limit.source}))
+        .collect();
+    let engine = prepared.target.engine.as_str();
+    serde_json::json!({"engine": engine, "model": prepared.target.model, "limits": limits, "cells": cells, "left_out": left_out})
+        .to_string()
+}
