@@ -138,6 +138,10 @@ impl Answer {
         if error.is_some() {
             return Some(self.judge(false, into.entry));
         }
+        if into.entry.done && head.framing == Framing::UntilClose {
+            // Its connection carries no other request: when it closes, if ever, is nothing to wait for.
+            return Some(self.judge(false, into.entry));
+        }
         if !done {
             return None;
         }
@@ -267,5 +271,27 @@ fn event(data: &[u8], stamp: Stamp, chunks: &mut ChunkReader, counted: &mut u32,
         let more = total.saturating_sub(*counted);
         *counted += more;
         into.progress.output(t_us, u64::from(more), gap_us);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// What becomes of an answer whose end mark came, and nothing after it.
+    fn after_the_mark(headers: &str) -> Option<End> {
+        let mut entry = RequestRecord::due("x".into(), 0, 0, 0);
+        let mut into = Sink { entry: &mut entry, arrivals: &mut Vec::new(), progress: &Progress::default(), request: 0, max_tokens: 9 };
+        let text = r#"data: {"choices":[{"delta":{"content":"a"},"finish_reason":"stop"}]}"#;
+        let body = format!("HTTP/1.1 200 OK\r\n{headers}\r\n{text}\n\ndata: [DONE]\n\n");
+        Answer::default().feed(body.as_bytes(), Stamp { t_us: 1, queued_us: None }, &mut into)
+    }
+
+    #[test]
+    fn a_body_that_ends_with_its_connection_is_over_at_the_end_mark() {
+        let end = after_the_mark("").unwrap();
+        assert_eq!((end.outcome, end.reusable), (Outcome::Finished, false));
+        assert!(after_the_mark("Content-Length: 1000\r\n").is_none(), "the rest of a kept connection is waited for");
     }
 }

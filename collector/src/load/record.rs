@@ -253,9 +253,10 @@ impl RequestRecord {
 
 /// Whether a usage can be the number of a request's tokens so far, told `reports` times. Some servers tell in each
 /// chunk what is in it: then it falls ever further behind the chunks. A chunk holds a token at least, but for halves
-/// of characters.
+/// of characters. None at all for text that came is no count either.
 pub(super) fn is_a_count(usage: u32, reports: u32, chunks: u32) -> bool {
-    reports.saturating_mul(2) <= chunks || usage.saturating_mul(8) >= chunks
+    let none_for_text = usage == 0 && chunks > 0;
+    !none_for_text && (reports.saturating_mul(2) <= chunks || usage.saturating_mul(8) >= chunks)
 }
 
 /// All that one stream left behind.
