@@ -35,7 +35,7 @@ pub(super) fn found_while_measuring(measured: &CellMeasurement, timeline: &Token
     }
     if let Some(gap) = measured.server.gaps.first() {
         let n = measured.server.gaps.len();
-        reasons.push(Reason::new("metrics-gap", format!("{n} of the window's scrapes failed: {}", gap.reason)));
+        reasons.push(Reason::new("metrics-gap", format!("{n} of the window's scrapes told nothing: {}", gap.reason)));
     }
     if let Some(window) = &measured.window {
         reasons.extend(stalled(timeline, window, measured));
