@@ -91,6 +91,11 @@ pub const REASONS: &[Rule] = &[
         Verdict::Suspect,
         "The server counted fewer tokens than it sent pieces of text: its usage may leave some out.",
     ),
+    rule(
+        "unknown-text",
+        Verdict::Suspect,
+        "Many events held no text in a known place: where that is output, the times to the first token and by token are wrong.",
+    ),
     rule("no-finish-reason", Verdict::Suspect, "Answers ended without a finish reason: an error may have broken them off."),
     rule("prompt-length", Verdict::Suspect, "The prompts were not as long as the context says, by the server's own count."),
     rule("place-unknown", Verdict::Suspect, "The file doesn't say at which concurrency and context length the cell was measured."),

@@ -169,6 +169,8 @@ pub struct RequestRecord {
     pub http_status: Option<u16>,
     /// Events that could not be read and were passed over.
     pub bad_events: u32,
+    /// Events without role, text, end or usage that is of any use: what they carry has a name we don't know, or is nothing.
+    pub silent_events: u32,
     /// Bytes of the answer's body.
     pub body_bytes: u64,
     /// How it ended.
@@ -205,6 +207,7 @@ impl RequestRecord {
             done: false,
             http_status: None,
             bad_events: 0,
+            silent_events: 0,
             body_bytes: 0,
             outcome: Outcome::CutByUs,
             error: None,

@@ -19,6 +19,8 @@ const BETWEEN: f64 = 0.03;
 const PIECE_TOKENS: u32 = 16;
 /// So many pieces of text a token are too many.
 const CHUNKS_A_TOKEN: f64 = 1.1;
+/// Fewer events without anything are no pattern.
+const SILENT: u64 = 16;
 
 /// Reasons that a reader of the file could not find again.
 pub(super) fn found_while_measuring(measured: &CellMeasurement, timeline: &TokenTimeline) -> Vec<Reason> {
@@ -45,6 +47,7 @@ pub(super) fn found_while_measuring(measured: &CellMeasurement, timeline: &Token
     }
     reasons.extend(one_piece(measured));
     reasons.extend(below_chunks(measured));
+    reasons.extend(unknown_text(measured));
     reasons.extend(no_finish_reason(measured));
     reasons.extend(prompt_length(measured));
     reasons
@@ -155,6 +158,15 @@ fn below_chunks(measured: &CellMeasurement) -> Option<Reason> {
         .then(|| Reason::new("tokens-below-chunks", format!("the server counted {tokens} tokens for {chunks} pieces of text")))
 }
 
+/// Events that held nothing known, against those with text. A token that is half of a character is one as well, hence
+/// the half.
+fn unknown_text(measured: &CellMeasurement) -> Option<Reason> {
+    let sum = |of: fn(&RequestRecord) -> u32| requests(measured).map(|r| u64::from(of(r))).sum::<u64>();
+    let (silent, chunks) = (sum(|r| r.silent_events), sum(|r| r.chunks));
+    (silent >= SILENT && silent * 2 > chunks)
+        .then(|| Reason::new("unknown-text", format!("{silent} events held no text in a known place, {chunks} did")))
+}
+
 /// Answers of which nothing says that they are whole but the end mark, which follows an error as well.
 fn no_finish_reason(measured: &CellMeasurement) -> Option<Reason> {
     let finished = requests(measured).filter(|r| r.outcome == Outcome::Finished);
@@ -252,6 +264,14 @@ mod tests {
         assert_eq!(all(|r| r.finish_reason = None), ["no-finish-reason"]);
         let cut = |r: &mut RequestRecord| (r.finish_reason, r.outcome) = (None, Outcome::CutByUs);
         assert!(all(cut).is_empty(), "we cut it");
+    }
+
+    #[test]
+    fn many_events_without_known_text_are_doubted() {
+        assert!(all(|r| r.silent_events = 50).is_empty());
+        assert_eq!(all(|r| r.silent_events = 51), ["unknown-text"]);
+        let few = |r: &mut RequestRecord| (r.silent_events, r.chunks, r.usage_tokens) = (3, 1, Some(1));
+        assert!(all(few).is_empty(), "twelve events are no pattern");
     }
 
     #[test]
