@@ -17,6 +17,8 @@ const COARSE: f64 = 0.03;
 const BETWEEN: f64 = 0.03;
 /// An answer of fewer tokens may well come at once.
 const PIECE_TOKENS: u32 = 16;
+/// A token of one answer in less than this is no decoding, but a buffer that is emptied.
+const BUFFERED_US: u64 = 50;
 /// So many pieces of text a token are too many.
 const CHUNKS_A_TOKEN: f64 = 1.1;
 /// Fewer events without anything are no pattern.
@@ -137,12 +139,15 @@ fn late_requests(measured: &CellMeasurement, window: &Window) -> Option<Reason> 
 
 /// Answers whose tokens all came together.
 fn one_piece(measured: &CellMeasurement) -> Option<Reason> {
-    let span = |r: &RequestRecord| Some(r.last_us?.saturating_sub(r.first_token_us?));
+    let together = |r: &RequestRecord| {
+        let most_us = TOGETHER_US.max(BUFFERED_US * u64::from(r.output_tokens()));
+        Some(r.last_us?.saturating_sub(r.first_token_us?) <= most_us)
+    };
     let long = requests(measured).filter(|r| r.outcome == Outcome::Finished && r.output_tokens() >= PIECE_TOKENS);
-    let spans: Vec<u64> = long.filter_map(span).collect();
-    let together = spans.iter().filter(|us| **us <= TOGETHER_US).count();
-    (together * 2 > spans.len())
-        .then(|| Reason::new("one-piece", format!("{together} of {} answers came in one piece at their end", spans.len())))
+    let found: Vec<bool> = long.filter_map(together).collect();
+    let together = found.iter().filter(|together| **together).count();
+    (together * 2 > found.len())
+        .then(|| Reason::new("one-piece", format!("{together} of {} answers came in one piece at their end", found.len())))
 }
 
 /// Tokens as counted by the server against the pieces of text they came in.
@@ -276,10 +281,12 @@ mod tests {
 
     #[test]
     fn answers_in_one_piece_have_no_times() {
-        let together = |r: &mut RequestRecord| r.first_token_us = r.last_us.map(|us| us - 2_000);
+        let together = |r: &mut RequestRecord| r.first_token_us = r.last_us.map(|us| us - 5_000);
         assert_eq!(all(together), ["one-piece"]);
+        let fast = |r: &mut RequestRecord| r.first_token_us = r.last_us.map(|us| us - 5_001);
+        assert!(all(fast).is_empty(), "a token in 50 us");
         let short = |r: &mut RequestRecord| {
-            together(r);
+            r.first_token_us = r.last_us;
             (r.usage_tokens, r.chunks) = (Some(15), 15);
         };
         assert!(all(short).is_empty(), "a short answer may come at once");
