@@ -78,8 +78,25 @@ pub const REASONS: &[Rule] = &[
     rule("capacity-limited", Verdict::Limited, "The server did not hold the concurrency: requests waited or too few ran."),
     rule("stalled", Verdict::Limited, "A stream that was decoding stood still for a while inside the window."),
     rule("client-limited", Verdict::Limited, "The measuring client could not keep up."),
+    rule("late-requests", Verdict::Limited, "Streams stood idle between two requests, so the load was less than asked for."),
     rule("foreign-traffic", Verdict::Suspect, "The server worked for somebody else as well."),
     rule("coarse-chunks", Verdict::Suspect, "Tokens came in few large pieces, so the window's edges decide over a good part of them."),
+    rule(
+        "one-piece",
+        Verdict::Suspect,
+        "Answers came in one piece, not as they were generated: times to the first token and by token mean nothing.",
+    ),
+    rule(
+        "tokens-below-chunks",
+        Verdict::Suspect,
+        "The server counted fewer tokens than it sent pieces of text: its usage may leave some out.",
+    ),
+    rule(
+        "unknown-text",
+        Verdict::Suspect,
+        "Many events held no text in a known place: where that is output, the times to the first token and by token are wrong.",
+    ),
+    rule("no-finish-reason", Verdict::Suspect, "Answers ended without a finish reason: an error may have broken them off."),
     rule("prompt-length", Verdict::Suspect, "The prompts were not as long as the context says, by the server's own count."),
     rule("place-unknown", Verdict::Suspect, "The file doesn't say at which concurrency and context length the cell was measured."),
     rule("source-unknown", Verdict::Suspect, "The file doesn't say what the tokens were counted by."),
@@ -369,7 +386,8 @@ fn own_error(calibration: &Calibration) -> Option<String> {
     let tokens = calibration.tokens_off.i64().zip(calibration.tokens.i64()).and_then(|(off, all)| {
         // A chunk a stream may lie on the other side of an edge.
         let edge = calibration.concurrency.i64()?.checked_mul(calibration.tokens_per_chunk.i64()?)?;
-        let too_much = off.abs() > edge && off.abs() as f64 > TOKENS_OFF * all as f64;
+        let most = off.saturating_abs();
+        let too_much = most > edge && most as f64 > TOKENS_OFF * all as f64;
         too_much.then(|| format!("the count by {off:+} of {all} tokens"))
     });
     let found: Vec<String> = [ttft, itl, tokens].into_iter().flatten().collect();

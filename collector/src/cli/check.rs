@@ -77,6 +77,9 @@ fn read(path: &Path) -> Result<Opened, CheckError> {
     if path.is_dir() {
         return Err(CheckError::Folder(path.display().to_string().trim_end_matches('/').to_owned()));
     }
+    if std::fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+        return Err(CheckError::Unreadable("a device or a pipe: name a file".to_owned()));
+    }
     let bytes = std::fs::read(path).map_err(|error| {
         CheckError::Unreadable(match error.kind() {
             std::io::ErrorKind::NotFound => "no such file: check the path".to_owned(),
