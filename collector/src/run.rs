@@ -86,8 +86,9 @@ pub enum RunError {
 /// # Errors
 /// Nothing could be measured, with the reason. A cell that fails is no error.
 pub async fn run(options: &RunOptions, clock: Clock, events: &Events, mut stop: Stop) -> Result<RunRecord, RunError> {
+    let mut waiting = |text: &str| events.emit(Event::Startup(text.to_owned()));
     let target = tokio::select! {
-        found = Target::detect(&options.target) => found?,
+        found = Target::detect(&options.target, &mut waiting) => found?,
         () = stop.stopped() => return Err(RunError::Stopped),
     };
     announce(options, &target, events);

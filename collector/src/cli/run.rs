@@ -43,6 +43,9 @@ pub struct RunArgs {
     /// Context-parallel size: multiplies the KV budget that the server says.
     #[arg(long, value_name = "N", help_heading = "Server")]
     dcp_size: Option<u32>,
+    /// Wait so long for a server that is not there yet or still loads; 0 is not at all.
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.0, allow_negative_numbers = true, value_parser = seconds, help_heading = "Server")]
+    wait_ready: f64,
 
     /// PEM file of authorities to trust besides the usual ones.
     #[arg(long, value_name = "FILE", help_heading = "Server")]
@@ -124,6 +127,7 @@ impl RunArgs {
                 kv_budget_tokens: self.kv_budget.or(self.max_total_tokens).filter(|tokens| *tokens > 0),
                 dcp_size: self.dcp_size,
                 ca_cert: self.ca_cert.clone(),
+                wait_ready_s: self.wait_ready,
             },
             concurrency: parse_concurrency(&self.concurrency).map_err(|error| format!("--concurrency: {error}"))?,
             contexts: parse_contexts(&self.contexts).map_err(|error| format!("--contexts: {error}"))?,
