@@ -146,6 +146,9 @@ impl Talk<'_> {
             }
             let open = Choice::ALL.into_iter().filter(|choice| wanted.open(*choice, &accepted));
             let named = refusal.earliest(open.map(|choice| (choice, choice.words())));
+            // The one is a part of the other, so that its name may come behind it.
+            let inner = refusal.names("continuous_usage_stats") && wanted.open(Choice::ContinuousUsage, &accepted);
+            let named = if named == Some(Choice::StreamOptions) && inner { Some(Choice::ContinuousUsage) } else { named };
             if let Some(choice) = named {
                 accepted.notes.push(choice.note(&refusal));
                 choice.leave_out(&mut accepted);
