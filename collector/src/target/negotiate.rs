@@ -145,7 +145,8 @@ impl Talk<'_> {
                 return Err(self.refused(&refusal));
             }
             let open = Choice::ALL.into_iter().filter(|choice| wanted.open(*choice, &accepted));
-            let named = refusal.earliest(open.map(|choice| (choice, choice.words())));
+            let open: Vec<_> = open.map(|choice| (choice, choice.words())).collect();
+            let named = refusal.earliest(&open);
             // The one is a part of the other, so that its name may come behind it.
             let inner = refusal.names("continuous_usage_stats") && wanted.open(Choice::ContinuousUsage, &accepted);
             let named = if named == Some(Choice::StreamOptions) && inner { Some(Choice::ContinuousUsage) } else { named };

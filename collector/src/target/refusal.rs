@@ -49,14 +49,11 @@ impl Refusal {
 
     /// Of things with their words, the one that is named as the parameter, else the one that is named first: the rest
     /// may be the request, repeated.
-    pub(super) fn earliest<T>(&self, things: impl Iterator<Item = (T, &'static [&'static str])> + Clone) -> Option<T>
-    where
-        T: Copy,
-    {
+    pub(super) fn earliest<T: Copy>(&self, things: &[(T, &'static [&'static str])]) -> Option<T> {
         let (parameters, message) = (self.parameters(), self.message().to_lowercase());
         [parameters, message].into_iter().find_map(|text| {
-            let places = things.clone().filter_map(|(thing, words)| Some((words.iter().filter_map(|word| text.find(word)).min()?, thing)));
-            places.min_by_key(|(place, _)| *place).map(|(_, thing)| thing)
+            let places = things.iter().filter_map(|(thing, words)| Some((words.iter().filter_map(|word| text.find(word)).min()?, thing)));
+            places.min_by_key(|(place, _)| *place).map(|(_, thing)| *thing)
         })
     }
 
@@ -153,9 +150,9 @@ mod tests {
     fn a_parameter_named_as_such_is_meant_and_not_the_request_repeated_behind_it() {
         let things = [("stream", &["stream_options"][..]), ("eos", &["ignore_eos"][..])];
         let body = r#"{"detail":[{"type":"extra_forbidden","loc":["body","ignore_eos"],"input":{"stream_options":{},"ignore_eos":true}}]}"#;
-        assert_eq!(refusal(body).earliest(things.into_iter()), Some("eos"));
+        assert_eq!(refusal(body).earliest(&things), Some("eos"));
         let body = r#"{"error":{"message":"unknown: ignore_eos in {stream_options, ignore_eos}","param":null}}"#;
-        assert_eq!(refusal(body).earliest(things.into_iter()), Some("eos"));
-        assert_eq!(refusal("bad request").earliest(things.into_iter()), None);
+        assert_eq!(refusal(body).earliest(&things), Some("eos"));
+        assert_eq!(refusal("bad request").earliest(&things), None);
     }
 }

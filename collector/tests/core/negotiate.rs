@@ -109,7 +109,8 @@ async fn a_refusal_that_names_an_option_costs_one_more_request_and_is_said() {
 #[tokio::test]
 async fn a_refusal_that_names_nothing_is_found_by_leaving_out_one_option_at_a_time() {
     type Bad = fn(&Value) -> bool;
-    let table: [(Bad, fn(&Accepted) -> bool); 5] = [
+    type Found = fn(&Accepted) -> bool;
+    let table: [(Bad, Found); 5] = [
         (|b| b.get("ignore_eos").is_some(), |a| !a.ignore_eos),
         (|b| b["stream_options"].get("continuous_usage_stats").is_some(), |a| a.usage == UsageOption::Final),
         (|b| b.get("stream_options").is_some(), |a| a.usage == UsageOption::None),
