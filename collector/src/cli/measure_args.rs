@@ -192,6 +192,7 @@ impl MeasureArgs {
                 kv_budget_tokens: self.kv_budget.or(self.max_total_tokens).filter(|tokens| *tokens > 0),
                 dcp_size: self.dcp_size,
                 ca_cert: self.ca_cert.clone(),
+                wait_ready_s: self.wait_ready,
             },
             concurrency: parse_concurrency(&self.concurrency).map_err(|error| format!("--concurrency: {error}"))?,
             contexts: parse_contexts(&self.contexts).map_err(|error| format!("--contexts: {error}"))?,

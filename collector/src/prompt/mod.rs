@@ -7,13 +7,12 @@ mod prose;
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use serde_json::json;
 
 pub use calibrate::calibrate;
 pub use prose::prose;
 
 use crate::load::request::{PreparedRequest, RequestHead, RequestSource};
-use crate::target::{Accepted, Target, UsageOption};
+use crate::target::{Accepted, Target};
 
 /// The route of every generation.
 pub const CHAT_PATH: &str = "/v1/chat/completions";
@@ -199,20 +198,8 @@ fn body_start(model: &str, shared: &str) -> String {
 }
 
 fn body_end(shape: &Shape) -> String {
-    let mut fields = json!({"stream": true});
-    fields[shape.accepted.max_tokens_name] = shape.max_tokens.into();
-    match shape.accepted.usage {
-        UsageOption::Continuous => fields["stream_options"] = json!({"include_usage": true, "continuous_usage_stats": true}),
-        UsageOption::Final => fields["stream_options"] = json!({"include_usage": true}),
-        UsageOption::None => {}
-    }
-    if shape.ignore_eos && shape.accepted.ignore_eos {
-        fields["ignore_eos"] = true.into();
-    }
-    if let Some(temperature) = shape.temperature {
-        fields["temperature"] = temperature.into();
-    }
-    let fields = fields.to_string();
+    let fields = shape.accepted.fields(shape.max_tokens, shape.ignore_eos, shape.temperature);
+    let fields = serde_json::Value::from(fields).to_string();
     format!("\"}}],{}", fields.get(1..).unwrap_or_default())
 }
 

@@ -101,10 +101,20 @@ pub async fn prepare(
     kept: &Kept,
 ) -> Result<Option<Prepared>, RunError> {
     let target = tokio::select! {
-        found = Target::detect(&options.target) => found?,
+        found = Target::detect(&options.target, &mut waiting) => found?,
         () = stop.stopped() => return Err(RunError::Stopped),
     };
     announce(options, &target, events);
+    kept.begin(record(options, clock, &target));
+    tokio::select! {
+        agreed = target.negotiate(options.max_tokens, !options.respect_eos, options.temperature) => match agreed {
+            // A server that fails by itself fails in each cell, and the report says so.
+            Err(error @ TargetError::ChatFailed { .. }) => events.emit(Event::Warning(error.to_string())),
+            agreed => agreed?,
+        },
+        () = stop.stopped() => return Ok(None),
+    }
+    target.accepted.notes.iter().for_each(|line| events.emit(Event::Warning(line.clone())));
     kept.begin(record(options, clock, &target));
     let contexts: Vec<u32> =
         options.contexts.iter().chain(&options.prefill.contexts).copied().collect::<BTreeSet<_>>().into_iter().collect();
@@ -122,6 +132,8 @@ pub async fn prepare(
         max_tokens: options.max_tokens,
         kv_budget_tokens: target.kv_budget_tokens(),
         kv_block_tokens: target.kv_block_tokens(),
+        engines: target.data_parallel_engines().unwrap_or(1),
+        kv_budget_per_engine: target.kv_budget_per_engine(),
         max_running: target.max_running(),
         max_model_len: target.max_model_len(),
         max_tokens_limit: target.accepted.max_tokens_limit,

@@ -45,7 +45,8 @@ async fn measure(server: &Server) -> (CellMeasurement, Vec<String>) {
 /// Measures a cell of each concurrency, one after the other; all their events.
 pub(crate) async fn measure_each(server: &Server, concurrency: &[u32], options: &CellOptions) -> (Vec<CellMeasurement>, Vec<Event>) {
     let clock = Clock::start();
-    let target = Target::detect(&TargetOptions { host: format!("http://{}", server.addr), ..TargetOptions::default() }).await.unwrap();
+    let target =
+        Target::detect(&TargetOptions { host: format!("http://{}", server.addr), ..TargetOptions::default() }, &mut |_| {}).await.unwrap();
     let endpoint = Endpoint::resolve(&target.address, &target.roots, Duration::from_secs(5)).await;
     let endpoint = Arc::new(endpoint.unwrap());
     let prompts = calibrate(&target, &[0], 1).await;

@@ -125,7 +125,7 @@ async fn a_server_behind_an_own_authority_is_found_by_its_file_only() {
     let server = start(1).await;
     let options =
         |ca_cert| TargetOptions { host: format!("https://localhost:{}", server.addr.port()), ca_cert, ..TargetOptions::default() };
-    let target = Target::detect(&options(Some(server.pem.path().to_owned()))).await.unwrap();
+    let target = Target::detect(&options(Some(server.pem.path().to_owned())), &mut |_| {}).await.unwrap();
     assert_eq!(target.model, "m");
-    assert!(Target::detect(&options(None)).await.is_err());
+    assert!(Target::detect(&options(None), &mut |_| {}).await.is_err());
 }

@@ -31,7 +31,7 @@ impl Lab {
     async fn new(settings: Settings, contexts: &[u32]) -> Self {
         let simulator = simulator::start(settings, "127.0.0.1:0".parse().unwrap()).unwrap();
         let clock = Clock::start();
-        let target = Target::detect(&TargetOptions { host: simulator.url(), ..TargetOptions::default() }).await.unwrap();
+        let target = Target::detect(&TargetOptions { host: simulator.url(), ..TargetOptions::default() }, &mut |_| {}).await.unwrap();
         let connect = std::time::Duration::from_secs(5);
         let endpoint = Endpoint::resolve(&target.address, &target.roots, connect).await.unwrap();
         let prompts = calibrate(&target, contexts, 1).await;
