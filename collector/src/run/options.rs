@@ -1,32 +1,9 @@
 //! What to measure, as asked for.
 
 use crate::plan::{BurstCount, Layers};
+pub use crate::prompt::PromptMode;
 use crate::target::TargetOptions;
 use std::path::PathBuf;
-
-/// How the prompts of a cell relate.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum PromptMode {
-    /// One context for all, an ending of its own for each request.
-    #[default]
-    Shared,
-    /// A context of its own for each request.
-    Distinct,
-    /// The same bytes for all requests of a context.
-    Identical,
-}
-
-impl PromptMode {
-    /// As the report writes it.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Shared => "shared",
-            Self::Distinct => "distinct",
-            Self::Identical => "identical",
-        }
-    }
-}
 
 /// How the gaps of the open loop are made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
