@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
+
 pub use calibrate::{PromptOptions, calibrate, make};
 pub use dataset::{Dataset, DatasetError, DatasetPrompts};
 pub use lengths::{Lengths, close_enough};
