@@ -1,7 +1,7 @@
 //! `tokscope check`: what each file is and how far it can be believed, a line a file.
 
 use super::exit::Exit;
-use crate::ui::say;
+use crate::ui::{print_summary, say};
 use clap::Args;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -20,6 +20,9 @@ pub struct CheckArgs {
     /// Print a JSON list instead: one object a file, with every reason of every cell.
     #[arg(long)]
     json: bool,
+    /// Print the tables of each report as well, as after a run.
+    #[arg(long, conflicts_with = "json")]
+    tables: bool,
 }
 
 /// Why a file can't be read.
@@ -49,6 +52,9 @@ pub fn check(args: &CheckArgs) -> Exit {
                     list.push(as_json(&name, &opened, &review));
                 } else {
                     say(&format!("{name}: {}", sentence(&opened, &review)));
+                    if args.tables {
+                        print_summary(&opened.report, &review);
+                    }
                 }
             }
             Err(error) => {

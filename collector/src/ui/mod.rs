@@ -3,6 +3,7 @@
 mod eta;
 mod progress;
 mod summary;
+mod tables;
 
 use crate::secrets::printable;
 pub use progress::{Listener, Progress};
