@@ -1,9 +1,8 @@
 //! The body of a generation: its beginning up to the prompt's own end, and what follows the prompt. Pure.
 
-use serde_json::json;
+use serde_json::Value;
 
 use super::Shape;
-use crate::target::UsageOption;
 
 /// Up to and without the prompt's own end; `text` as it stands inside a string of JSON.
 pub(super) fn body_start(model: &str, text: &str) -> String {
@@ -17,19 +16,6 @@ pub(super) fn body_end(shape: &Shape) -> String {
 }
 
 /// The options of a generation.
-pub(super) fn fields(shape: &Shape) -> serde_json::Value {
-    let mut fields = json!({"stream": true});
-    fields[shape.accepted.max_tokens_name] = shape.max_tokens.into();
-    match shape.accepted.usage {
-        UsageOption::Continuous => fields["stream_options"] = json!({"include_usage": true, "continuous_usage_stats": true}),
-        UsageOption::Final => fields["stream_options"] = json!({"include_usage": true}),
-        UsageOption::None => {}
-    }
-    if shape.ignore_eos && shape.accepted.ignore_eos {
-        fields["ignore_eos"] = true.into();
-    }
-    if let Some(temperature) = shape.temperature {
-        fields["temperature"] = temperature.into();
-    }
-    fields
+pub(super) fn fields(shape: &Shape) -> Value {
+    shape.accepted.fields(shape.max_tokens, shape.ignore_eos, shape.temperature).into()
 }
