@@ -5,6 +5,7 @@
 mod cells;
 mod detect;
 mod faults;
+mod prefill;
 mod server;
 mod streams;
 mod tls;
