@@ -57,6 +57,8 @@ pub enum Event {
     Startup(String),
     /// Something the user should know about.
     Warning(String),
+    /// A phase besides the cells begins or ends, in the predecessor's words.
+    Line(String),
     /// The server still works on something: the cell waits for it.
     DrainWait {
         /// Cell about to begin.
@@ -150,6 +152,7 @@ impl Event {
             Self::Planned { .. } => "planned",
             Self::Startup(_) => "startup",
             Self::Warning(_) => "warning",
+            Self::Line(_) => "phase",
             Self::DrainWait { .. } => "drain-wait",
             Self::Drained { .. } => "drained",
             Self::CellStart { .. } => "cell-start",
@@ -175,6 +178,7 @@ impl Event {
             Self::BenchmarkStart { engine } => format!("benchmark start engine={engine}"),
             Self::Startup(text) => format!("startup {text}"),
             Self::Warning(text) => format!("startup WARNING: {text}"),
+            Self::Line(text) => text.clone(),
             Self::DrainWait { cell, running, queue } => {
                 format!("waiting for scheduler drain before {cell}: running={running} queue={queue}")
             }

@@ -11,6 +11,7 @@ pub mod kernel_time;
 pub mod load;
 pub mod output;
 pub mod plan;
+pub mod prefill;
 pub mod prompt;
 pub mod report;
 pub mod run;

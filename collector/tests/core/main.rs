@@ -6,6 +6,7 @@ mod cells;
 mod detect;
 mod faults;
 mod negotiate;
+mod prefill;
 mod server;
 mod streams;
 mod tls;
