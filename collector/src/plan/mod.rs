@@ -10,7 +10,7 @@ pub use lists::{ListError, parse_concurrency, parse_contexts, parse_tokens};
 use crate::event::context_label;
 
 /// Tokens that must be left for output before a context counts as fitting the model.
-const MIN_OUTPUT_TOKENS: u64 = 64;
+pub const MIN_OUTPUT_TOKENS: u64 = 64;
 /// Kept free when `max_tokens` is clamped: endings of prompts differ by a few tokens.
 const CLAMP_SLACK_TOKENS: u64 = 16;
 

@@ -10,7 +10,7 @@ mod warmup;
 pub use once::once;
 pub use prefix_cache::{Finding, PrefixCache};
 pub use server::{Idle, IdleOptions, ServerValidation, idle, validate};
-pub use standalone::{StandaloneOptions, scout_only, standalone, standalone_context};
+pub use standalone::{Ahead, StandaloneOptions, ahead, standalone, standalone_context};
 pub use warmup::{decode_warmup, prefill_warmup};
 
 use crate::cell::Scout;

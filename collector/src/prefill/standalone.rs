@@ -56,7 +56,7 @@ pub async fn standalone_context(bench: &Bench<'_>, context: u32, options: &Stand
     let line = |text: String| bench.events.emit(Event::Line(text));
     line(format!("prefill start ctx={label}"));
     let (samples, failure) = samples(bench, context, options, stop).await;
-    let row = median(context, samples, options.metric, failure);
+    let row = median(context, &samples, options.metric, failure);
     match (&row.reason, row.tok_per_sec) {
         (_, Some(rate)) => line(format!("prefill done ctx={label} {} tok/s", thousands(rate.round() as u64))),
         _ if row.skipped => line(format!("prefill skipped ctx={label}")),
@@ -111,8 +111,8 @@ async fn cold(
 }
 
 /// The row of a context: its median sample.
-fn median(context: u32, samples: Vec<PrefillRow>, metric: PrefillMetric, failure: Option<String>) -> PrefillRow {
-    let server = servers(&samples);
+fn median(context: u32, samples: &[PrefillRow], metric: PrefillMetric, failure: Option<String>) -> PrefillRow {
+    let server = servers(samples);
     let count = u32::try_from(samples.len()).unwrap_or(u32::MAX);
     let all_cold = samples.iter().all(|sample| sample.cold);
     let by_server = metric == PrefillMetric::Prometheus;
@@ -153,33 +153,46 @@ fn median(context: u32, samples: Vec<PrefillRow>, metric: PrefillMetric, failure
 
 /// What the counters say about all samples: the median of those that are valid, else the last one with its reason.
 fn servers(samples: &[PrefillRow]) -> Option<ServerValidation> {
-    let told = samples.iter().filter_map(|sample| sample.server.as_ref());
+    let mut told = samples.iter().filter_map(|sample| sample.server.as_ref());
     let mut valid: Vec<&ServerValidation> = told.clone().filter(|server| server.is_valid()).collect();
     valid.sort_by(|a, b| a.tok_per_sec.unwrap_or(0.0).total_cmp(&b.tok_per_sec.unwrap_or(0.0)));
     match valid.get(valid.len().saturating_sub(1) / 2) {
         Some(median) => Some(ServerValidation { samples: u32::try_from(valid.len()).unwrap_or(u32::MAX), ..(*median).clone() }),
-        None => told.last().cloned(),
+        None => told.next_back().cloned(),
     }
 }
 
-/// A context that the matrix doesn't have: one request, as those ahead of a cell's streams.
-pub async fn scout_only(bench: &Bench<'_>, context: u32, options: &StandaloneOptions, stop: &Stop) -> PrefillRow {
+/// A request for one token that stands for a context outside of a phase of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ahead {
+    /// Of a context of the matrix: it leaves the context in the server's prefix cache, as its streams want it.
+    OfCells,
+    /// Of a context that the matrix doesn't have.
+    Alone,
+}
+
+/// A context by one request, with the server's counters around it where it has any.
+pub async fn ahead(bench: &Bench<'_>, context: u32, kind: Ahead, options: &StandaloneOptions, stop: &Stop) -> PrefillRow {
     let label = context_label(context);
+    let (what, method, tag) = match kind {
+        Ahead::OfCells => ("integrated prefill", Method::IntegratedScout, Tag::Shared),
+        Ahead::Alone => ("prefill scout-only", Method::ScoutOnly, Tag::Repeat(0)),
+    };
     let line = |text: String| bench.events.emit(Event::Line(text));
-    line(format!("prefill scout-only start ctx={label}"));
+    line(format!("{what} start ctx={label}"));
     let counters = bench.scraper.is_some();
     let before = if counters { idle(bench, &options.idle, stop).await } else { None };
     let shape = Shape::one_token(bench.target);
-    let source: Arc<dyn RequestSource> = Arc::new(bench.prompts.single(bench.target, Tag::Repeat(0), context, &shape));
+    let source: Arc<dyn RequestSource> = Arc::new(bench.prompts.single(bench.target, tag, context, &shape));
     let scout = once(bench, &source, 1, options.limits, stop).await;
     let after = if counters && !stop.is_stopped() { idle(bench, &options.idle, stop).await } else { None };
     let server = counters.then(|| validate(before.as_ref(), after.as_ref(), scout.prompt_tokens.map(Into::into), true));
-    let mut found = row(context, &scout, SentBefore::No, Method::ScoutOnly, server);
+    let mut found = row(context, &scout, SentBefore::No, method, server);
     found.skipped = stop.is_stopped() && found.ttft_s.is_none();
     match (found.tok_per_sec, &found.reason) {
-        (Some(rate), _) => line(format!("prefill scout-only done ctx={label} {} tok/s", thousands(rate.round() as u64))),
+        (Some(rate), _) => line(format!("{what} done ctx={label} {} tok/s", thousands(rate.round() as u64))),
         (None, _) if found.skipped => line(format!("prefill skipped ctx={label}")),
-        (None, reason) => line(format!("prefill scout-only failed ctx={label}: {}", reason.as_deref().unwrap_or("no reason known"))),
+        (None, reason) => line(format!("{what} failed ctx={label}: {}", reason.as_deref().unwrap_or("no reason known"))),
     }
     found
 }

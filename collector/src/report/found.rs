@@ -219,8 +219,8 @@ mod tests {
     /// The codes found of one stream's requests, in a window of 4 s.
     fn codes(requests: Vec<RequestRecord>) -> Vec<String> {
         let measured = CellMeasurement {
-            id: CellId { index: 0, context_tokens: 0, concurrency: 1 },
-            cell: PlannedCell { context_tokens: 0, concurrency: 1, max_tokens: 100, clamped_from: None },
+            id: CellId { index: 0, layer: crate::plan::Layer::Sustained, repeat: 1, context_tokens: 0, concurrency: 1 },
+            cell: PlannedCell::sustained(0, 1, 100),
             started_us: 0,
             ended_us: 5_000_000,
             idle: IdleWait::default(),

@@ -8,6 +8,7 @@ mod found;
 mod methodology;
 mod options;
 mod own_cell;
+mod prefill;
 mod startup;
 
 pub use arrivals::ArrivalsLimit;
@@ -18,6 +19,7 @@ use crate::calibrate::Calibration;
 use crate::clock::{Clock, rfc3339};
 use crate::event::Stamped;
 use crate::plan::{Layer, LeftOut};
+use crate::prefill::{PrefillRow, PrefixCache};
 use crate::run::MeasuredCell;
 use crate::scrape::snapshot::Snapshot;
 use serde_json::Value;
@@ -27,7 +29,6 @@ use tokscope_shared::report::diagnostics::{AmdFabric, P2pMark, P2pOverride};
 use tokscope_shared::report::hardware::Hardware;
 use tokscope_shared::report::metadata::Metadata;
 use tokscope_shared::report::own::{self, RunOwn, RunSeries, ServerOwn};
-use tokscope_shared::report::prefill::{PrefillRow, ServerValidation};
 use tokscope_shared::report::{Report, SCHEMA};
 
 /// How a run ended.
@@ -50,19 +51,6 @@ impl Status {
             Status::Failed => "failed",
         }
     }
-}
-
-/// A row of prefill.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Prefill {
-    /// Context asked for, tokens.
-    pub context_tokens: u32,
-    /// Seconds to the first token.
-    pub ttft_s: f64,
-    /// Prompt tokens as the server counted them; else the context asked for.
-    pub prompt_tokens: u64,
-    /// Those of them from the prefix cache, where the server tells.
-    pub cached_tokens: Option<u64>,
 }
 
 /// Everything a run leaves behind.
@@ -91,7 +79,7 @@ pub struct RunRecord {
     /// The context of the hidden decode before the matrix, if there was one.
     pub decode_warmup_context: Option<u32>,
     /// Prefill rows.
-    pub prefill: Vec<Prefill>,
+    pub prefill: Vec<PrefillRow>,
     /// The cells, in order of execution.
     pub cells: Vec<MeasuredCell>,
 }
@@ -111,6 +99,10 @@ pub struct Server {
     pub address: Option<String>,
     /// Name, value and source of each limit.
     pub limits: Vec<(String, u64, String)>,
+    /// What it refused of what was to be sent, each in a sentence.
+    pub refused: Vec<String>,
+    /// Whether it keeps the beginnings of prompts; none where that was not tried.
+    pub prefix_cache: Option<PrefixCache>,
     /// Why its metrics can't be read; none where they can.
     pub metrics_warning: Option<String>,
 }
@@ -136,7 +128,7 @@ pub fn assemble(run: &RunRecord) -> Report {
         amd_fabric: Field::Is(AmdFabric { status: Field::text("not_run"), ..AmdFabric::default() }),
         hardware_run_summary: Field::Is(Hardware::default()),
         event_log: Field::Is(run.events.iter().filter_map(|event| event.event.log_line(&run.clock.wall_at(event.t_us))).collect()),
-        prefill: Field::Is(prefill(run)),
+        prefill: Field::Is(prefill::rows(&run.prefill)),
         results: Field::Is(primary.iter().copied().cloned().collect()),
         summary_table: Field::Is(summary(&primary)),
         burst_results: Field::Is(burst.iter().copied().cloned().collect()),
@@ -227,6 +219,8 @@ fn own(run: &RunRecord, ended_us: u64) -> RunOwn {
             engine: Field::text(&run.server.engine),
             version: Field::or_null(run.server.version.clone()),
             limits: Field::Is(limits.collect()),
+            refused: Field::Is(run.server.refused.iter().cloned().collect()),
+            prefix_cache: prefill::prefix_cache(run.server.prefix_cache.as_ref()),
             ..ServerOwn::default()
         }),
         client: Field::Is(own::ClientOwn {
@@ -241,6 +235,7 @@ fn own(run: &RunRecord, ended_us: u64) -> RunOwn {
         events: Field::Is(events.collect()),
         series: Field::Is(series(&run.scrapes)),
         repeats: Field::Is(repeats(run)),
+        prefill: Field::Is(prefill::own(&run.prefill)),
         open_loop: Field::Is(of_layer(&run.cells, Layer::OpenLoop).filter(|m| m.repeat == 1).map(|m| m.cell.clone()).collect()),
         segments: Field::Is(List::default()),
         ..RunOwn::default()
@@ -313,43 +308,6 @@ fn metadata(run: &RunRecord) -> Metadata {
         amd_fabric_status: Field::text("not_run"),
         ..Metadata::default()
     }
-}
-
-fn prefill(run: &RunRecord) -> Table<PrefillRow> {
-    let mut rows: Vec<&Prefill> = run.prefill.iter().collect();
-    rows.sort_by_key(|row| row.context_tokens);
-    rows.into_iter()
-        .map(|row| {
-            let seconds = Field::num((row.ttft_s * 1e3).round() / 1e3);
-            let rate = Field::num((row.prompt_tokens as f64 / row.ttft_s).round());
-            let cached = Field::or_null(row.cached_tokens.map(Into::into));
-            let row_of = PrefillRow {
-                ttft_seconds: seconds.clone(),
-                prefill_seconds: seconds.clone(),
-                tok_per_sec: rate.clone(),
-                client_ttft_seconds: seconds,
-                client_tok_per_sec: rate,
-                prompt_tokens: Field::count(row.prompt_tokens),
-                samples: Field::int(1),
-                method: Field::text("integrated_scout"),
-                server_validation: Field::Is(ServerValidation {
-                    method: Field::text(""),
-                    tok_per_sec: Field::Null,
-                    prefill_seconds: Field::Null,
-                    prompt_tokens: Field::Null,
-                    request_prompt_tokens: Field::Null,
-                    cached_tokens: cached,
-                    token_source: Field::text(""),
-                    samples: Field::int(0),
-                    invalid_reason: Field::text(""),
-                    ..ServerValidation::default()
-                }),
-                hardware_summary: Field::Is(Hardware::default()),
-                ..PrefillRow::default()
-            };
-            (row.context_tokens.to_string(), row_of)
-        })
-        .collect()
 }
 
 /// Rates by context and concurrency, in order of execution; null where a cell has none.

@@ -1,6 +1,7 @@
 //! What a run has measured so far, for whoever has to write it down: also when the run is cut off.
 
 use crate::plan::Layer;
+use crate::prefill::PrefillRow;
 use crate::report::RunRecord;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokscope_shared::report::cell::Cell;
@@ -60,6 +61,16 @@ impl Kept {
         let Some(record) = record.as_mut() else { return };
         record.server.address = Some(address.to_owned());
         record.cells.push(cell);
+        if let Some(after_cell) = &self.0.after_cell {
+            after_cell(record);
+        }
+    }
+
+    /// Adds a row of prefill.
+    pub(super) fn add_prefill(&self, row: PrefillRow) {
+        let mut record = self.0.record.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(record) = record.as_mut() else { return };
+        record.prefill.push(row);
         if let Some(after_cell) = &self.0.after_cell {
             after_cell(record);
         }

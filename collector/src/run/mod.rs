@@ -12,18 +12,19 @@ use crate::calibrate::{CalibrateError, CalibrateOptions, Calibration, calibrate}
 use crate::cell::{Bench, CellMeasurement, CellOptions};
 use crate::clock::Clock;
 use crate::event::{Event, Events};
-use crate::load::Load;
 use crate::load::endpoint::{ConnectionError, Endpoint};
 use crate::load::files::{TooFewFiles, raise_open_files};
 use crate::load::health::Lateness;
 use crate::load::record::Outcome;
 use crate::load::stop::Stop;
-use crate::plan::{LeftOut, Plan, PlanInput, PlannedCell, plan};
-use crate::prompt::{self, Prompts};
-use crate::report::{self, ArrivalsLimit, CellContext, Options, Prefill, RunRecord, Server, Status};
+use crate::load::{Load, LoadLimits};
+use crate::plan::{LeftOut, MIN_OUTPUT_TOKENS, Plan, PlanInput, PlannedCell, plan};
+use crate::prefill::{self, Ahead, Finding, PrefillContexts, PrefixCache, StandaloneOptions, prefix_cache};
+use crate::prompt::{self, PromptOptions, Prompts};
+use crate::report::{self, ArrivalsLimit, CellContext, Options, RunRecord, Server, Status};
 use crate::scrape::Scraper;
 use crate::target::{MetricsAccess, Target, TargetError};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokscope_shared::report::cell::Cell;
@@ -66,6 +67,10 @@ pub struct Prepared {
     pub prompts: Prompts,
     /// What will be measured, and what won't.
     pub plan: Plan,
+    /// Which contexts have a row of prefill.
+    pub prefill: PrefillContexts,
+    /// Whether the server keeps the beginnings of prompts; none where no context asks for it.
+    pub prefix_cache: Option<PrefixCache>,
     endpoint: Arc<Endpoint>,
     load: Load,
     scraper: Option<Scraper>,
@@ -93,14 +98,51 @@ pub async fn run(options: &RunOptions, clock: Clock, events: &Events, stop: Stop
 ///
 /// # Errors
 /// The server can't be measured, with the reason.
-pub async fn prepare(
+pub async fn prepare(options: &RunOptions, clock: Clock, events: &Events, stop: Stop, kept: &Kept) -> Result<Option<Prepared>, RunError> {
+    let Some(target) = known_server(options, clock, events, stop.clone(), kept).await? else { return Ok(None) };
+    let prefill = match (options.prefill.skip, options.prefill.standalone) {
+        (true, _) => PrefillContexts::default(),
+        (false, alone) => prefill::contexts(&options.contexts, &options.prefill.contexts, target.max_model_len(), alone),
+    };
+    let prompt_options = PromptOptions { contexts: wanted(options, &prefill, &target), seed: options.seed, mode: options.prompts };
+    let mut stopped = stop.clone();
+    let prompts = tokio::select! {
+        made = prompt::make(&target, &prompt_options) => made,
+        () = stopped.stopped() => return Ok(None),
+    };
+    prompts.startup_lines.iter().for_each(|line| events.emit(Event::Startup(line.clone())));
+    prompts.warnings.iter().for_each(|line| events.emit(Event::Warning(line.clone())));
+    let load = Load::start(clock, 1).map_err(RunError::Threads)?;
+    let endpoint = Arc::new(Endpoint::resolve(&target.address, &target.roots, RESOLVE_LIMIT).await?);
+    let scraper = matches!(target.metrics, MetricsAccess::Available).then(|| Scraper::start(clock, &target));
+    let mut prepared = Prepared { target, prompts, plan: Plan::default(), prefill, prefix_cache: None, endpoint, load, scraper };
+    if options.contexts.iter().any(|context| *context > 0) {
+        let found = prefix_cache::find(&prepared.bench(events), LoadLimits::default(), &stop).await;
+        if stop.is_stopped() {
+            return Ok(None);
+        }
+        events.emit(Event::Startup(format!("prefix cache: {} ({})", found.finding.as_str(), found.evidence)));
+        kept.with(|record| record.server.prefix_cache = Some(found.clone()));
+        prepared.prefix_cache = Some(found);
+    }
+    prepared.plan = plan(&plan_input(options, &prepared));
+    kept.with(|record| {
+        record.run_id.clone_from(&prepared.prompts.run_id);
+        record.left_out.clone_from(&prepared.plan.left_out);
+    });
+    Ok(Some(prepared))
+}
+
+/// The server, and what it takes; the record begins with it. `None` where it was stopped in between.
+async fn known_server(
     options: &RunOptions,
     clock: Clock,
     events: &Events,
     mut stop: Stop,
     kept: &Kept,
-) -> Result<Option<Prepared>, RunError> {
-    let target = tokio::select! {
+) -> Result<Option<Target>, RunError> {
+    let mut waiting = |text: &str| events.emit(Event::Startup(text.to_owned()));
+    let mut target = tokio::select! {
         found = Target::detect(&options.target, &mut waiting) => found?,
         () = stop.stopped() => return Err(RunError::Stopped),
     };
@@ -116,15 +158,21 @@ pub async fn prepare(
     }
     target.accepted.notes.iter().for_each(|line| events.emit(Event::Warning(line.clone())));
     kept.begin(record(options, clock, &target));
-    let contexts: Vec<u32> =
-        options.contexts.iter().chain(&options.prefill.contexts).copied().collect::<BTreeSet<_>>().into_iter().collect();
-    let prompts = tokio::select! {
-        made = prompt::calibrate(&target, &contexts, options.seed) => made,
-        () = stop.stopped() => return Ok(None),
-    };
-    prompts.startup_lines.iter().for_each(|line| events.emit(Event::Startup(line.clone())));
-    prompts.warnings.iter().for_each(|line| events.emit(Event::Warning(line.clone())));
-    let plan = plan(&PlanInput {
+    Ok(Some(target))
+}
+
+/// All contexts for which prompts are needed; one that can't fit the model has none.
+fn wanted(options: &RunOptions, prefill: &PrefillContexts, target: &Target) -> Vec<u32> {
+    let limit = target.max_model_len().unwrap_or(u64::MAX);
+    let all = options.contexts.iter().chain(&prefill.recorded).copied();
+    let fitting = all.filter(|context| u64::from(*context) + MIN_OUTPUT_TOKENS <= limit);
+    fitting.collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+fn plan_input(options: &RunOptions, prepared: &Prepared) -> PlanInput {
+    let Prepared { target, prompts, .. } = prepared;
+    let shared = prepared.prefix_cache.as_ref().is_some_and(|found| found.finding == Finding::Works);
+    PlanInput {
         contexts: options.contexts.clone(),
         concurrency: options.concurrency.clone(),
         layers: options.layers(),
@@ -138,16 +186,21 @@ pub async fn prepare(
         max_model_len: target.max_model_len(),
         max_tokens_limit: target.accepted.max_tokens_limit,
         prompt_tokens: prompts.prompt_tokens(),
-        shared_tokens: std::collections::BTreeMap::new(),
-    });
-    kept.with(|record| {
-        record.run_id.clone_from(&prompts.run_id);
-        record.left_out.clone_from(&plan.left_out);
-    });
-    let load = Load::start(clock, 1).map_err(RunError::Threads)?;
-    let endpoint = Arc::new(Endpoint::resolve(&target.address, &target.roots, RESOLVE_LIMIT).await?);
-    let scraper = matches!(target.metrics, MetricsAccess::Available).then(|| Scraper::start(clock, &target));
-    Ok(Some(Prepared { target, prompts, plan, endpoint, load, scraper }))
+        shared_tokens: if shared { prompts.shared_tokens() } else { BTreeMap::new() },
+    }
+}
+
+impl Prepared {
+    fn bench<'a>(&'a self, events: &'a Events) -> Bench<'a> {
+        Bench {
+            target: &self.target,
+            endpoint: &self.endpoint,
+            load: &self.load,
+            prompts: &self.prompts,
+            scraper: self.scraper.as_ref(),
+            events,
+        }
+    }
 }
 
 /// A run while it measures.
@@ -166,8 +219,18 @@ impl Session<'_> {
             let found = calibrations(&self.prepared.plan.cells, self.events, &self.stop).await;
             self.kept.with(|record| record.calibration = found);
         }
-        self.warm_up().await;
-        let all = self.cells().await;
+        if self.options.prefill.standalone {
+            self.warm_up_prefill(false).await;
+            self.standalone_prefill().await;
+        } else {
+            self.warm_up_prefill(true).await;
+            self.extra_prefill().await;
+        }
+        let mut all = true;
+        if !self.options.prefill.only {
+            self.warm_up_decode().await;
+            all = self.cells().await;
+        }
         if let Some(scraper) = &self.prepared.scraper {
             let scrapes = scraper.since(0).into_iter().filter_map(Result::ok).collect();
             self.kept.with(|record| record.scrapes = scrapes);
@@ -186,10 +249,11 @@ impl Session<'_> {
             if self.stop.is_stopped() {
                 return false;
             }
+            let filled = self.integrated_prefill(planned.context_tokens, &mut prefilled).await;
+            // A server that keeps no prefixes reads the context for each stream anyway.
+            let scout = !filled && !self.keeps_no_prefixes();
+            let settings = CellOptions { scout, ..settings };
             let measured = self.bench().measure(index, *planned, &settings, &self.stop).await;
-            if let Some(row) = prefill_row(&measured).filter(|_| !self.options.prefill.skip && prefilled.insert(planned.context_tokens)) {
-                self.kept.with(|record| record.prefill.push(row));
-            }
             dead = if measured.window.is_none() && never_connected(&measured) { dead + 1 } else { 0 };
             // A cell that was stopped before its window opened says nothing.
             if measured.window.is_some() || !measured.interrupted {
@@ -208,15 +272,44 @@ impl Session<'_> {
     }
 
     fn bench(&self) -> Bench<'_> {
-        let prepared = self.prepared;
-        Bench {
-            target: &prepared.target,
-            endpoint: &prepared.endpoint,
-            load: &prepared.load,
-            prompts: &prepared.prompts,
-            scraper: prepared.scraper.as_ref(),
-            events: self.events,
+        self.prepared.bench(self.events)
+    }
+
+    /// Prefill in a phase of its own.
+    async fn standalone_prefill(&self) {
+        let options = self.prefill_options();
+        let contexts = &self.prepared.prefill.recorded;
+        prefill::standalone(&self.bench(), contexts, &options, &self.stop, |row| self.kept.add_prefill(row)).await;
+    }
+
+    fn prefill_options(&self) -> StandaloneOptions {
+        let prefill = &self.options.prefill;
+        StandaloneOptions { duration_us: (prefill.duration_s * 1e6) as u64, metric: prefill.metric, ..StandaloneOptions::default() }
+    }
+
+    /// Prefill of contexts that the matrix doesn't have.
+    async fn extra_prefill(&self) {
+        for context in &self.prepared.prefill.extras {
+            if self.stop.is_stopped() {
+                return;
+            }
+            self.kept.add_prefill(prefill::ahead(&self.bench(), *context, Ahead::Alone, &self.prefill_options(), &self.stop).await);
         }
+    }
+
+    /// The row of a context, before its first cell.
+    async fn integrated_prefill(&self, context: u32, done: &mut BTreeSet<u32>) -> bool {
+        let wanted = !self.options.prefill.standalone && self.prepared.prefill.recorded.contains(&context);
+        if !wanted || !done.insert(context) {
+            return false;
+        }
+        let row = prefill::ahead(&self.bench(), context, Ahead::OfCells, &self.prefill_options(), &self.stop).await;
+        self.kept.add_prefill(row);
+        true
+    }
+
+    fn keeps_no_prefixes(&self) -> bool {
+        self.prepared.prefix_cache.as_ref().is_some_and(|found| found.finding == Finding::DoesNot)
     }
 
     fn cell_options(&self) -> CellOptions {
@@ -293,17 +386,6 @@ async fn calibrations(cells: &[PlannedCell], events: &Events, stop: &Stop) -> Ve
     found
 }
 
-/// The request sent ahead is the context's prefill, where none of its prompt was in the cache before.
-fn prefill_row(measured: &CellMeasurement) -> Option<Prefill> {
-    let scout = measured.scout.as_ref()?;
-    Some(Prefill {
-        context_tokens: measured.id.context_tokens,
-        ttft_s: scout.ttft_us.filter(|us| *us > 0)? as f64 / 1e6,
-        prompt_tokens: scout.prompt_tokens.map_or_else(|| measured.id.context_tokens.into(), Into::into),
-        cached_tokens: scout.cached_tokens.map(Into::into),
-    })
-}
-
 /// A record without measurements; interrupted until it is known to be complete.
 fn record(options: &RunOptions, clock: Clock, target: &Target) -> RunRecord {
     RunRecord {
@@ -318,6 +400,8 @@ fn record(options: &RunOptions, clock: Clock, target: &Target) -> RunRecord {
             display: target.display().to_owned(),
             url: target.address.url(""),
             address: None,
+            refused: target.accepted.notes.clone(),
+            prefix_cache: None,
             limits: target.limits.iter().map(|limit| (limit.name.to_owned(), limit.value, limit.source.clone())).collect(),
             metrics_warning: target.metrics_warning().map(str::to_owned),
         },

@@ -12,7 +12,7 @@ use tokscope_collector::load::request::RequestSource;
 use tokscope_collector::load::stop::{Stop, stop_pair};
 use tokscope_collector::load::{Load, LoadLimits};
 use tokscope_collector::prefill::{
-    Finding, IdleOptions, PrefillMetric, PrefillRow, StandaloneOptions, decode_warmup, once, prefill_warmup, prefix_cache, scout_only,
+    Ahead, Finding, IdleOptions, PrefillMetric, PrefillRow, StandaloneOptions, ahead, decode_warmup, once, prefill_warmup, prefix_cache,
     standalone, standalone_context,
 };
 use tokscope_collector::prompt::{CountedBy, PromptMode, PromptOptions, Prompts, Shape, Tag, close_enough, make};
@@ -292,7 +292,7 @@ async fn a_failed_prefill_is_a_reason_and_a_failed_warm_up_a_warning() {
     let row = standalone_context(&bench, 2_048, &quick(), &Stop::never()).await;
     assert!(row.tok_per_sec.is_none() && !row.skipped && row.samples == 0);
     assert!(row.reason.as_deref().unwrap().contains("500"), "{:?}", row.reason);
-    let extra = scout_only(&bench, 2_048, &quick(), &Stop::never()).await;
+    let extra = ahead(&bench, 2_048, Ahead::Alone, &quick(), &Stop::never()).await;
     assert!(extra.reason.as_deref().unwrap().contains("500"));
     assert!(!decode_warmup(&bench, &Stop::never()).await);
     assert!(!prefill_warmup(&bench, 2_048, true, &Stop::never()).await);
@@ -329,7 +329,7 @@ async fn warm_ups_say_what_the_predecessor_says() {
     assert!(decode_warmup(&bench, &Stop::never()).await);
     assert!(prefill_warmup(&bench, 8_192, true, &Stop::never()).await);
     assert!(prefill_warmup(&bench, 8_192, false, &Stop::never()).await);
-    assert!(scout_only(&bench, 8_192, &quick(), &Stop::never()).await.cold, "what warmed up is another prompt");
+    assert!(ahead(&bench, 8_192, Ahead::Alone, &quick(), &Stop::never()).await.cold, "what warmed up is another prompt");
     let texts = lab.texts();
     let wanted = [
         "decode warmup start",

@@ -32,6 +32,8 @@ section! {
         @always series: RunSeries,
         /// All repeats of all cells.
         @always repeats: List<Repeat>,
+        /// What the rows of `prefill` do not say.
+        @always prefill: List<PrefillOwn>,
         /// Cells of the open loop: requests due by a schedule.
         @always open_loop: List<Cell>,
         /// What was measured when, after a resume.
@@ -46,6 +48,20 @@ section! {
         @always version: String,
         /// Limits, each with where it was read.
         @always limits: List<Limit>,
+        /// What it refused of what was to be sent, each in a sentence.
+        @always refused: List<String>,
+        /// Whether it keeps the beginnings of prompts.
+        @always prefix_cache: PrefixCache,
+    }
+
+    /// Whether the server keeps the beginnings of prompts, as was tried before the run.
+    pub struct PrefixCache {
+        /// `works`, `does not` or `unknown`.
+        @always finding: String,
+        /// How that is known, in a sentence.
+        @always evidence: String,
+        /// Tokens of the prompt tried that were kept; null where the server doesn't tell.
+        @always shared_tokens: Int,
     }
 
     /// One limit of the server.
@@ -140,6 +156,18 @@ section! {
         kv_usage: List<Num>,
         /// Tokens generated since the server's start.
         generation_tokens: List<Num>,
+    }
+
+    /// One row of `prefill`.
+    pub struct PrefillOwn {
+        /// Context length in tokens.
+        @always context_tokens: Int,
+        /// Whether the server had to compute the whole prompt.
+        @always cold: bool,
+        /// Prompt tokens from the prefix cache; null where the server doesn't tell.
+        @always cached_tokens: Int,
+        /// Why there is no rate; null where there is one.
+        @always reason: String,
     }
 
     /// One repeat of a cell.
