@@ -56,7 +56,7 @@ pub async fn standalone_context(bench: &Bench<'_>, context: u32, options: &Stand
     let line = |text: String| bench.events.emit(Event::Line(text));
     line(format!("prefill start ctx={label}"));
     let (samples, failure) = samples(bench, context, options, stop).await;
-    let row = median(context, samples, options.metric, failure);
+    let row = median(context, &samples, options.metric, failure);
     match (&row.reason, row.tok_per_sec) {
         (_, Some(rate)) => line(format!("prefill done ctx={label} {} tok/s", thousands(rate.round() as u64))),
         _ if row.skipped => line(format!("prefill skipped ctx={label}")),
@@ -111,8 +111,8 @@ async fn cold(
 }
 
 /// The row of a context: its median sample.
-fn median(context: u32, samples: Vec<PrefillRow>, metric: PrefillMetric, failure: Option<String>) -> PrefillRow {
-    let server = servers(&samples);
+fn median(context: u32, samples: &[PrefillRow], metric: PrefillMetric, failure: Option<String>) -> PrefillRow {
+    let server = servers(samples);
     let count = u32::try_from(samples.len()).unwrap_or(u32::MAX);
     let all_cold = samples.iter().all(|sample| sample.cold);
     let by_server = metric == PrefillMetric::Prometheus;
@@ -153,12 +153,12 @@ fn median(context: u32, samples: Vec<PrefillRow>, metric: PrefillMetric, failure
 
 /// What the counters say about all samples: the median of those that are valid, else the last one with its reason.
 fn servers(samples: &[PrefillRow]) -> Option<ServerValidation> {
-    let told = samples.iter().filter_map(|sample| sample.server.as_ref());
+    let mut told = samples.iter().filter_map(|sample| sample.server.as_ref());
     let mut valid: Vec<&ServerValidation> = told.clone().filter(|server| server.is_valid()).collect();
     valid.sort_by(|a, b| a.tok_per_sec.unwrap_or(0.0).total_cmp(&b.tok_per_sec.unwrap_or(0.0)));
     match valid.get(valid.len().saturating_sub(1) / 2) {
         Some(median) => Some(ServerValidation { samples: u32::try_from(valid.len()).unwrap_or(u32::MAX), ..(*median).clone() }),
-        None => told.last().cloned(),
+        None => told.next_back().cloned(),
     }
 }
 
@@ -193,5 +193,4 @@ async fn pause(us: u64, stop: &Stop) {
 }
 
 #[cfg(test)]
-#[path = "standalone_tests.rs"]
 mod tests;

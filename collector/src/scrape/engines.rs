@@ -96,7 +96,7 @@ const VLLM: &[Rule] = &[
         |v, x| v.request_success = Some(x),
     ),
     sum_of(&["vllm:prompt_tokens_by_source_total", "vllm:prompt_tokens_by_source"], Series::Where("source", "local_compute"), |v, x| {
-        v.local_compute_tokens = Some(x)
+        v.local_compute_tokens = Some(x);
     }),
     rule(&["vllm:request_prefill_kv_computed_tokens_sum"], Sum, |v, x| {
         v.kv_computed_tokens = Some(x);

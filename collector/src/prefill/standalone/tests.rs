@@ -16,8 +16,8 @@ fn sample(ttft_us: u64, server: Option<ServerValidation>) -> PrefillRow {
 
 #[test]
 fn a_row_is_its_median_sample_so_that_tokens_over_time_are_the_rate() {
-    let samples = [100_000, 400_000, 200_000, 300_000].map(|us| sample(us, None)).to_vec();
-    let row = median(1_000, samples, PrefillMetric::Client, None);
+    let samples = [100_000, 400_000, 200_000, 300_000].map(|us| sample(us, None));
+    let row = median(1_000, &samples, PrefillMetric::Client, None);
     assert_eq!((row.samples, row.ttft_s, row.tok_per_sec), (4, Some(0.3), Some(1_000.0 / 0.3)), "of an even number the slower");
     assert!(row.cold && !row.skipped && row.reason.is_none());
     assert_eq!(row.method, Method::Client);
@@ -25,9 +25,9 @@ fn a_row_is_its_median_sample_so_that_tokens_over_time_are_the_rate() {
 
 #[test]
 fn nothing_measured_is_skipped_or_failed_and_never_zero() {
-    let skipped = median(1_000, Vec::new(), PrefillMetric::Client, None);
+    let skipped = median(1_000, &[], PrefillMetric::Client, None);
     assert_eq!((skipped.tok_per_sec, skipped.ttft_s, skipped.samples, skipped.cold, skipped.skipped), (None, None, 0, false, true));
-    let failed = median(1_000, Vec::new(), PrefillMetric::Auto, Some("http: HTTP 500".into()));
+    let failed = median(1_000, &[], PrefillMetric::Auto, Some("http: HTTP 500".into()));
     assert_eq!((failed.tok_per_sec, failed.skipped, failed.reason.as_deref()), (None, false, Some("http: HTTP 500")));
 }
 
@@ -95,12 +95,12 @@ fn where_the_counters_are_the_headline_only_valid_samples_count() {
     let invalid = ServerValidation { invalid_reason: "foreign".into(), ..ServerValidation::default() };
     let samples =
         vec![sample(100_000, Some(valid(5_000.0))), sample(100_000, Some(invalid.clone())), sample(100_000, Some(valid(4_000.0)))];
-    let row = median(1_000, samples.clone(), PrefillMetric::Prometheus, None);
+    let row = median(1_000, &samples, PrefillMetric::Prometheus, None);
     assert_eq!((row.tok_per_sec, row.prefill_s, row.samples, row.method), (Some(4_000.0), Some(0.25), 2, Method::Prometheus));
     assert_eq!(row.ttft_s, Some(0.1), "the client's time stands beside it");
-    let row = median(1_000, samples, PrefillMetric::Auto, None);
+    let row = median(1_000, &samples, PrefillMetric::Auto, None);
     assert_eq!((row.tok_per_sec, row.samples), (Some(10_000.0), 3));
     assert_eq!(row.server.unwrap().samples, 2);
-    let none = median(1_000, vec![sample(100_000, Some(invalid))], PrefillMetric::Prometheus, None);
+    let none = median(1_000, &[sample(100_000, Some(invalid))], PrefillMetric::Prometheus, None);
     assert_eq!((none.tok_per_sec, none.samples, none.reason.as_deref()), (None, 0, Some("foreign")));
 }
