@@ -206,5 +206,4 @@ async fn pause(us: u64, stop: &Stop) {
 }
 
 #[cfg(test)]
-#[path = "standalone_tests.rs"]
 mod tests;

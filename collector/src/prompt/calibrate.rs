@@ -356,5 +356,4 @@ async fn post(target: &Target, path: &str, body: &Value) -> Result<Value, String
 }
 
 #[cfg(test)]
-#[path = "calibrate_tests.rs"]
 mod tests;

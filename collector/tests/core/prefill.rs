@@ -36,7 +36,7 @@ struct Lab {
 impl Lab {
     async fn at(url: String, contexts: &[u32], mode: PromptMode) -> Self {
         let clock = Clock::start();
-        let target = Target::detect(&TargetOptions { host: url, ..TargetOptions::default() }).await.unwrap();
+        let target = Target::detect(&TargetOptions { host: url, ..TargetOptions::default() }, &mut |_| {}).await.unwrap();
         let endpoint = Endpoint::resolve(&target.address, &target.roots, Duration::from_secs(5)).await.unwrap();
         let prompts = make(&target, &PromptOptions { contexts: contexts.to_vec(), seed: 1, mode }).await;
         let scraper = target.metrics_warning().is_none().then(|| Scraper::start(clock, &target));
@@ -263,7 +263,7 @@ async fn whether_prefixes_are_kept_is_found_by_usage_counters_or_times() {
         assert_eq!(found.finding, finding, "{settings:?}: {}", found.evidence);
         assert!(found.evidence.starts_with(by), "{}", found.evidence);
         let shared = found.shared_tokens.unwrap_or(0);
-        assert_eq!(shared >= 1_920 && shared < 2_100, finding == Finding::Works, "{found:?}");
+        assert_eq!((1_920..2_100).contains(&shared), finding == Finding::Works, "{found:?}");
         simulator.stop().await;
     }
 }

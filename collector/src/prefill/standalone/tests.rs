@@ -16,7 +16,7 @@ fn sample(ttft_us: u64, server: Option<ServerValidation>) -> PrefillRow {
 
 #[test]
 fn a_row_is_its_median_sample_so_that_tokens_over_time_are_the_rate() {
-    let samples = [100_000, 400_000, 200_000, 300_000].map(|us| sample(us, None)).to_vec();
+    let samples = [100_000, 400_000, 200_000, 300_000].map(|us| sample(us, None));
     let row = median(1_000, &samples, PrefillMetric::Client, None);
     assert_eq!((row.samples, row.ttft_s, row.tok_per_sec), (4, Some(0.3), Some(1_000.0 / 0.3)), "of an even number the slower");
     assert!(row.cold && !row.skipped && row.reason.is_none());
