@@ -12,6 +12,7 @@ pub mod load;
 pub mod output;
 pub mod plan;
 pub mod prompt;
+pub mod repetition;
 pub mod report;
 pub mod run;
 pub mod scrape;

@@ -7,6 +7,7 @@ use super::head::AnswerHead;
 use super::progress::Progress;
 use super::record::{Arrival, Kinds, Outcome, RequestRecord};
 use super::sse::SseParser;
+use super::text::{TextWriter, Whose};
 
 /// Of an error answer.
 const ERROR_BODY_BYTES: usize = 4 << 10;
@@ -58,6 +59,8 @@ pub(super) struct Sink<'a> {
     pub(super) request: u32,
     /// Output limit that was sent.
     pub(super) max_tokens: u32,
+    /// Who keeps the texts, if anybody does.
+    pub(super) text: Option<&'a mut TextWriter>,
 }
 
 /// An answer as far as it came. Kept for the stream's next one: its buffers are used again.
@@ -254,7 +257,14 @@ fn event(data: &[u8], stamp: Stamp, chunks: &mut ChunkReader, counted: &mut u32,
     if let Some(reason) = chunk.finish_reason {
         entry.finish_reason = Some(reason.into_owned());
     }
+    if let Some(text) = into.text.as_deref_mut().filter(|_| output) {
+        let whose = Whose { t_us, stream: entry.stream, request: entry.ordinal, tokens: entry.usage_tokens };
+        text.keep(whose, chunk.content, chunk.reasoning);
+    }
     let first = entry.first_event_us.is_none();
+    if first {
+        entry.server_id = chunk::id(data);
+    }
     if !(output || grown || finishes || first) {
         return;
     }

@@ -9,7 +9,7 @@ pub use kept::{Kept, MeasuredCell};
 pub use options::{Arrivals, BurstOptions, PrefillMetric, PrefillOptions, PromptMode, RunOptions};
 
 use crate::calibrate::{CalibrateError, CalibrateOptions, Calibration, calibrate};
-use crate::cell::{Bench, CellMeasurement, CellOptions};
+use crate::cell::{Bench, CellMeasurement, CellOptions, Isolation};
 use crate::clock::Clock;
 use crate::event::{Event, Events};
 use crate::load::Load;
@@ -84,7 +84,7 @@ pub async fn run(options: &RunOptions, clock: Clock, events: &Events, stop: Stop
     let most = prepared.plan.cells.iter().map(|cell| cell.concurrency).max().unwrap_or(1);
     raise_open_files(most)?;
     events.emit(Event::Planned { cells: prepared.plan.cells.len(), window_us: (options.duration_s * 1e6) as u64 });
-    Session { options, prepared: &prepared, events, stop, kept }.measure().await;
+    Session { options, prepared: &prepared, events, stop, kept, isolation: Isolation::new() }.measure().await;
     Ok(())
 }
 
@@ -145,6 +145,7 @@ struct Session<'a> {
     events: &'a Events,
     stop: Stop,
     kept: &'a Kept,
+    isolation: Isolation,
 }
 
 impl Session<'_> {
@@ -204,6 +205,7 @@ impl Session<'_> {
             prompts: &prepared.prompts,
             scraper: prepared.scraper.as_ref(),
             events: self.events,
+            isolation: &self.isolation,
         }
     }
 
@@ -214,6 +216,7 @@ impl Session<'_> {
             warmup_timeout_us: Some((options.cell_warmup_timeout_s * 1e6) as u64).filter(|us| *us > 0),
             ignore_eos: !options.respect_eos,
             temperature: options.temperature,
+            loop_guard: options.loop_guard,
             ..CellOptions::default()
         }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tokscope_collector::cell::{Bench, CellMeasurement, CellOptions, FailurePhase};
+use tokscope_collector::cell::{Bench, CellMeasurement, CellOptions, FailurePhase, Isolation};
 use tokscope_collector::clock::Clock;
 use tokscope_collector::event::{Event, Events};
 use tokscope_collector::load::Load;
@@ -59,6 +59,7 @@ pub(crate) async fn measure_each(server: &Server, concurrency: &[u32], options: 
         prompts: &prompts,
         scraper: scraper.as_ref(),
         events: &Events::new(clock, to),
+        isolation: &Isolation::new(),
     };
     let mut cells = Vec::new();
     for (index, concurrency) in concurrency.iter().enumerate() {

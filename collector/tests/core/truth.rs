@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tokscope_collector::cell::{Bench, CellMeasurement, CellOptions};
+use tokscope_collector::cell::{Bench, CellMeasurement, CellOptions, Isolation};
 use tokscope_collector::clock::Clock;
 use tokscope_collector::event::{Event, Events, Stamped};
 use tokscope_collector::load::Load;
@@ -57,6 +57,7 @@ impl Lab {
             prompts: &self.prompts,
             scraper: self.scraper.as_ref(),
             events: &self.events,
+            isolation: &Isolation::new(),
         };
         let cell = PlannedCell::sustained(context, concurrency, max_tokens);
         let options = CellOptions { duration_us: 2_000_000, stable_us: 500_000, ..CellOptions::default() };
@@ -208,6 +209,7 @@ async fn more_streams_than_slots_time_out_in_words_and_are_measured() {
         prompts: &lab.prompts,
         scraper: lab.scraper.as_ref(),
         events: &lab.events,
+        isolation: &Isolation::new(),
     };
     let cell = PlannedCell::sustained(0, 3, 2048);
     let options = CellOptions { duration_us: 1_000_000, warmup_timeout_us: Some(1_500_000), ..CellOptions::default() };
