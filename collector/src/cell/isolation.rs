@@ -90,7 +90,10 @@ impl CellRun<'_> {
         };
         let waited = self.wait_for(usual, self.options.idle_limit_us, Boundary::Before).await;
         let mut idle = IdleWait { waited_us: self.now_us() - begun_us, ..IdleWait::default() };
-        let Some(last) = waited.last else { return idle };
+        let Some(last) = waited.last else {
+            self.tell_of_blindness();
+            return idle;
+        };
         (idle.running, idle.waiting) = (Some(last.running), Some(last.waiting));
         idle.idle = Some(last.is_idle());
         idle.left_over = left && !waited.in_time;
@@ -185,14 +188,17 @@ impl CellRun<'_> {
         }
     }
 
+    fn tell_of_blindness(&self) {
+        if !self.stop.is_stopped() && !std::mem::replace(&mut self.bench.isolation.state().told_of_blindness, true) {
+            let text = format!("the server doesn't say whether it is idle: {} s are waited after each cell", BLIND.as_secs_f64());
+            self.emit(Event::Startup(text));
+        }
+    }
+
     /// Where nothing tells whether the server is idle: a moment, if anything was open.
     async fn wait_blindly(&mut self, anything: bool) {
         if !anything {
             return;
-        }
-        if !std::mem::replace(&mut self.bench.isolation.state().told_of_blindness, true) {
-            let text = format!("the server doesn't say whether it is idle: {} s are waited after each cell", BLIND.as_secs_f64());
-            self.emit(Event::Startup(text));
         }
         tokio::select! {
             () = tokio::time::sleep(BLIND) => {}

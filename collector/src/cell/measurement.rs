@@ -278,6 +278,18 @@ impl CellMeasurement {
         })
     }
 
+    /// Prompt tokens of the requests from here that the server may have counted between the two scrapes of its counter.
+    /// A server may count a prompt when it begins, when its first token comes, or when it ends, and one that was given
+    /// up at any time or never: all that could count do. A length the server never told is taken for the longest.
+    #[must_use]
+    pub fn prompt_tokens_meanwhile(&self) -> Option<f64> {
+        let counted = self.server.prompt_tokens?;
+        let requests = || self.streams.iter().flat_map(|stream| &stream.requests);
+        let longest = requests().filter_map(|r| r.prompt_tokens).max()?;
+        let around = requests().filter(|r| r.sent_us.is_some_and(|sent| sent <= counted.to_us) && r.ended_us >= counted.from_us);
+        Some(around.map(|r| f64::from(r.prompt_tokens.unwrap_or(longest))).sum())
+    }
+
     /// How late the client's tick was inside the window; without a window, over all of the cell.
     #[must_use]
     pub fn tick(&self) -> Option<TickLateness> {

@@ -71,14 +71,10 @@ fn others_running(measured: &CellMeasurement) -> Option<Reason> {
     })
 }
 
-/// Prompt tokens that the server read and aren't ours. A server may count a prompt when it begins, when its first
-/// token comes, or when it ends, and one that was given up at any time or never: all that could count are allowed.
+/// Prompt tokens that the server read and aren't ours.
 fn others_prompts(measured: &CellMeasurement) -> Option<Reason> {
     let counted = measured.server.prompt_tokens?;
-    let requests = || measured.streams.iter().flat_map(|stream| &stream.requests);
-    let longest = requests().filter_map(|r| r.prompt_tokens).max()?;
-    let around = |r: &&RequestRecord| r.sent_us.is_some_and(|sent| sent <= counted.to_us) && r.ended_us >= counted.from_us;
-    let ours: f64 = requests().filter(around).map(|r| f64::from(r.prompt_tokens.unwrap_or(longest))).sum();
+    let ours = measured.prompt_tokens_meanwhile()?;
     let more = counted.delta - ours;
     (more > 0.03 * ours && more > 64.0).then(|| {
         let text = format!(

@@ -32,7 +32,13 @@ pub(crate) fn stream(n: u32) -> Vec<Do> {
 }
 
 pub(crate) fn short() -> CellOptions {
-    CellOptions { duration_us: 1_500_000, stable_us: 300_000, warmup_timeout_us: Some(8_000_000), ..CellOptions::default() }
+    CellOptions {
+        duration_us: 1_500_000,
+        stable_us: 300_000,
+        warmup_timeout_us: Some(8_000_000),
+        drain_limit_us: 300_000,
+        ..CellOptions::default()
+    }
 }
 
 /// Measures a cell of two streams; the texts of its events.

@@ -2,7 +2,10 @@
 //! fault, and against which broken variant of the program it must fail.
 
 mod bytes;
+mod counts;
+mod isolation;
 mod sending;
+mod texts;
 mod windows;
 
 use std::net::SocketAddr;
