@@ -43,7 +43,8 @@ async fn three_tokens_a_chunk_are_three_tokens_by_their_usage() {
     assert!(tokens.chunks > 20);
     assert_eq!(tokens.tokens, 3 * tokens.chunks);
     let cell = reported(&cells[0]);
-    let per_second: i64 = cell.tokscope.get().unwrap().series.get().unwrap().tokens_per_s.items().map(tokscope_shared::field::Int::i64).sum();
+    let per_second: i64 =
+        cell.tokscope.get().unwrap().series.get().unwrap().tokens_per_s.items().map(tokscope_shared::field::Int::i64).sum();
     let rate = cell.aggregate_tps.f64().unwrap();
     assert!((per_second as f64 / rate - 1.0).abs() < 0.2, "a whole second has {per_second} tokens, the rate is {rate}");
 }
