@@ -38,6 +38,33 @@ impl std::fmt::Display for CellId {
     }
 }
 
+/// On which side of a cell the server is waited for, in the predecessor's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Boundary {
+    /// Before it.
+    Before,
+    /// After it was measured.
+    After,
+    /// After it was skipped.
+    AfterSkipped,
+    /// After an answer repeated itself.
+    AfterLoop,
+    /// After it failed.
+    AfterError,
+}
+
+impl std::fmt::Display for Boundary {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Before => "before",
+            Self::After => "after",
+            Self::AfterSkipped => "after skipped",
+            Self::AfterLoop => "after loop",
+            Self::AfterError => "after stream error",
+        })
+    }
+}
+
 /// What happened.
 #[derive(Clone, Debug)]
 pub enum Event {
@@ -59,19 +86,34 @@ pub enum Event {
     Warning(String),
     /// A phase besides the cells begins or ends, in the predecessor's words.
     Line(String),
-    /// The server still works on something: the cell waits for it.
+    /// The server works on more than it used to: it is waited for.
     DrainWait {
-        /// Cell about to begin.
+        /// The cell.
         cell: CellId,
+        /// Whether before or after it.
+        boundary: Boundary,
         /// Requests running.
         running: u64,
         /// Requests waiting.
         queue: u64,
     },
-    /// The server is idle again.
+    /// The server is at rest again.
     Drained {
-        /// Cell about to begin.
+        /// The cell.
         cell: CellId,
+        /// Whether before or after it.
+        boundary: Boundary,
+    },
+    /// An answer repeats itself: the cell ends.
+    LoopFound {
+        /// The cell.
+        cell: CellId,
+        /// `content` or `reasoning`.
+        channel: String,
+        /// Characters of a cycle.
+        period: u64,
+        /// Whole cycles when it was noticed.
+        cycles: u64,
     },
     /// A cell begins.
     CellStart {
@@ -128,6 +170,8 @@ pub enum Event {
         cell: CellId,
         /// Tokens a second; absent if there is no number.
         tps: Option<f64>,
+        /// With speculative decoding: steps a second, and tokens a step.
+        norm: Option<(f64, f64)>,
     },
     /// A cell failed.
     CellError {
@@ -155,6 +199,7 @@ impl Event {
             Self::Line(_) => "phase",
             Self::DrainWait { .. } => "drain-wait",
             Self::Drained { .. } => "drained",
+            Self::LoopFound { .. } => "loop",
             Self::CellStart { .. } => "cell-start",
             Self::ScoutDone { .. } => "scout-done",
             Self::Ready { .. } => "ready",
@@ -179,14 +224,20 @@ impl Event {
             Self::Startup(text) => format!("startup {text}"),
             Self::Warning(text) => format!("startup WARNING: {text}"),
             Self::Line(text) => text.clone(),
-            Self::DrainWait { cell, running, queue } => {
-                format!("waiting for scheduler drain before {cell}: running={running} queue={queue}")
+            Self::DrainWait { cell, boundary, running, queue } => {
+                format!("waiting for scheduler drain {boundary} {cell}: running={running} queue={queue}")
             }
-            Self::Drained { cell } => format!("scheduler drained before {cell}"),
+            Self::Drained { cell, boundary } => format!("scheduler drained {boundary} {cell}"),
+            Self::LoopFound { cell, channel, period, cycles } => {
+                format!("ERROR: loop {cell} {channel} period={period} chars cycles={cycles}")
+            }
             Self::CellStart { cell } => format!("cell start {cell}"),
             Self::Ready { cell, reason, .. } => format!("ready {cell} {reason}"),
             Self::WarmupTimeout { cell, reason, .. } => format!("warmup timeout {cell} {reason}"),
-            Self::CellDone { cell, tps } => format!("cell done {cell} {:.1} tok/s", (*tps)?),
+            Self::CellDone { cell, tps, norm: None } => format!("cell done {cell} {:.1} tok/s", (*tps)?),
+            Self::CellDone { cell, tps, norm: Some((steps, length)) } => {
+                format!("cell done {cell} {:.1} tok/s | norm {steps:.1} step/s len={length:.2}", (*tps)?)
+            }
             Self::CellError { cell, text } => format!("ERROR {cell}: {text}"),
             Self::CellSkipped { cell } => format!("cell skipped {cell}"),
             Self::Planned { .. } | Self::ScoutDone { .. } | Self::Tick { .. } => return None,
@@ -249,7 +300,11 @@ mod tests {
         let wall: Zoned = "2026-12-02T03:04:05+00:00[UTC]".parse().unwrap();
         let line = |e: Event| e.log_line(&wall);
         assert_eq!(line(Event::CellStart { cell }).unwrap(), "03:04:05 cell start C=8 ctx=64k");
-        let done = |tps| line(Event::CellDone { cell, tps });
+        let done = |tps| line(Event::CellDone { cell, tps, norm: None });
+        let norm = Event::CellDone { cell, tps: Some(145.491_6), norm: Some((52.534, 2.769_5)) };
+        assert_eq!(line(norm).unwrap(), "03:04:05 cell done C=8 ctx=64k 145.5 tok/s | norm 52.5 step/s len=2.77");
+        let found = Event::LoopFound { cell, channel: "content".into(), period: 130, cycles: 31 };
+        assert_eq!(line(found).unwrap(), "03:04:05 ERROR: loop C=8 ctx=64k content period=130 chars cycles=31");
         assert_eq!(done(Some(145.491_6)).unwrap(), "03:04:05 cell done C=8 ctx=64k 145.5 tok/s");
         assert_eq!(done(None), None, "no number, no line with a number");
         assert_eq!(
@@ -257,8 +312,12 @@ mod tests {
             "03:04:05 warmup timeout C=8 ctx=64k running_reqs=5/8"
         );
         assert_eq!(
-            line(Event::DrainWait { cell, running: 1, queue: 0 }).unwrap(),
+            line(Event::DrainWait { cell, boundary: Boundary::Before, running: 1, queue: 0 }).unwrap(),
             "03:04:05 waiting for scheduler drain before C=8 ctx=64k: running=1 queue=0"
+        );
+        assert_eq!(
+            line(Event::Drained { cell, boundary: Boundary::AfterLoop }).unwrap(),
+            "03:04:05 scheduler drained after loop C=8 ctx=64k"
         );
         assert_eq!(context_label(1000), "1000");
         assert_eq!(context_label(1536), "1k");

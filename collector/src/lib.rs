@@ -13,6 +13,7 @@ pub mod output;
 pub mod plan;
 pub mod prefill;
 pub mod prompt;
+pub mod repetition;
 pub mod report;
 pub mod run;
 pub mod scrape;

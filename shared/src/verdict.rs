@@ -80,6 +80,7 @@ pub const REASONS: &[Rule] = &[
     rule("client-limited", Verdict::Limited, "The measuring client could not keep up."),
     rule("late-requests", Verdict::Limited, "Streams stood idle between two requests, so the load was less than asked for."),
     rule("foreign-traffic", Verdict::Suspect, "The server worked for somebody else as well."),
+    rule("leftovers", Verdict::Suspect, "Requests of the cell before were still on the server when this one began."),
     rule("coarse-chunks", Verdict::Suspect, "Tokens came in few large pieces, so the window's edges decide over a good part of them."),
     rule(
         "one-piece",
@@ -223,7 +224,7 @@ fn failures(cell: &Cell, reasons: &mut Vec<Reason>) {
         || (failure.is_some() && rate.value().is_some());
     let looped = cell.loop_detected.yes() || source == "invalid_exact_repetition" || rate == Reading::Sentinel(Sentinel::Repetition);
     if looped {
-        add("repetition", "the text repeated itself".to_owned());
+        add("repetition", repetition(cell));
     }
     // A loop ends its own streams: those errors are no finding of their own.
     if failed && !looped {
@@ -233,7 +234,7 @@ fn failures(cell: &Cell, reasons: &mut Vec<Reason>) {
             (n, None) if n > 1 => format!("{n} streams ended with errors"),
             _ => "a stream failed".to_owned(),
         };
-        add("stream-failed", what);
+        add("stream-failed", what + &failed_share(cell).unwrap_or_default());
     }
     match rate {
         Reading::Sentinel(Sentinel::KvBudget | Sentinel::Skipped) => add("not-run", rate.absence().unwrap_or_default().to_owned()),
@@ -246,6 +247,23 @@ fn failures(cell: &Cell, reasons: &mut Vec<Reason>) {
         let counted = cell.client_output_tokens.i64().map_or_else(String::new, |n| format!(" (the client counted {n} tokens)"));
         add("server-fallback", format!("the rate is the server's own{counted}"));
     }
+}
+
+/// What repeated itself, as far as the file tells.
+fn repetition(cell: &Cell) -> String {
+    let confirmed = cell.loop_diagnostics.items().find(|found| found.status.str() == Some("confirmed"));
+    let told = confirmed.and_then(|found| Some((found.channel.str()?, found.period_chars.i64()?, found.complete_cycles.i64()?)));
+    let Some((channel, period, cycles)) = told else { return "the text repeated itself".to_owned() };
+    format!("the {channel} repeated itself: {cycles} times the same {period} characters")
+}
+
+/// Requests that failed, of all, where the file tells of each: those we cut ourselves are neither.
+fn failed_share(cell: &Cell) -> Option<String> {
+    let classes = &cell.tokscope.get()?.series.get()?.requests.get()?.class;
+    let over: Vec<&String> = classes.items().filter(|class| *class != "cut-by-us").collect();
+    let failed = over.iter().filter(|class| **class != "finished").count();
+    (failed > 0 && over.len() > 1)
+        .then(|| format!("; {failed} of {} requests that ended failed ({:.0} %)", over.len(), failed as f64 / over.len() as f64 * 100.0))
 }
 
 /// What was not as asked for.
@@ -414,7 +432,7 @@ fn hints(cell: &Cell, reasons: &mut Vec<Reason>) {
     }
     let longest = cell.request_samples.items().filter_map(|sample| sample.output_tokens.i64()).max();
     if let Some(tokens) = longest.filter(|tokens| *tokens >= 2048)
-        && cell.loop_detection_enabled.is_absent()
+        && !cell.loop_detection_enabled.yes()
     {
         add("loop-unguarded", format!("up to {tokens} tokens a request, without a guard against repeated text"));
     }

@@ -1,10 +1,13 @@
-//! One sustained-decode cell: idle, scout, streams, ready, window, drain. It measures and judges
+//! One cell: idle, scout, streams, ready, window, drain. It measures and judges
 //! nothing.
 
+mod isolation;
+mod loops;
 pub mod measurement;
 mod phases;
 mod ready;
 mod run;
 
-pub use measurement::{CellMeasurement, FailurePhase, IdleWait, Scout, Warmup, Window};
+pub use isolation::Isolation;
+pub use measurement::{CellMeasurement, Drain, FailurePhase, IdleWait, LoopFinding, Loops, Scout, Warmup, Window};
 pub use run::{Bench, CellOptions};

@@ -7,6 +7,7 @@ use super::head::AnswerHead;
 use super::progress::Progress;
 use super::record::{Arrival, Kinds, Outcome, RequestRecord};
 use super::sse::SseParser;
+use super::text::{TextWriter, Whose};
 
 /// Of an error answer.
 const ERROR_BODY_BYTES: usize = 4 << 10;
@@ -58,6 +59,8 @@ pub(super) struct Sink<'a> {
     pub(super) request: u32,
     /// Output limit that was sent.
     pub(super) max_tokens: u32,
+    /// Who keeps the texts, if anybody does.
+    pub(super) text: Option<&'a mut TextWriter>,
 }
 
 /// An answer as far as it came. Kept for the stream's next one: its buffers are used again.
@@ -261,7 +264,14 @@ fn event(data: &[u8], stamp: Stamp, chunks: &mut ChunkReader, counted: &mut u32,
     if let Some(reason) = chunk.finish_reason {
         entry.finish_reason = Some(reason.into_owned());
     }
+    if let Some(text) = into.text.as_deref_mut().filter(|_| output) {
+        let whose = Whose { t_us, stream: entry.stream, request: entry.ordinal, tokens: entry.usage_tokens };
+        text.keep(whose, chunk.content, chunk.reasoning);
+    }
     let first = entry.first_event_us.is_none();
+    if first {
+        entry.server_id = chunk::id(data);
+    }
     if !(output || grown || finishes || first) {
         return;
     }
@@ -285,7 +295,8 @@ mod tests {
     /// Events without known text after these events.
     fn silent(events: &[&str]) -> u32 {
         let mut entry = RequestRecord::due("x".into(), 0, 0, 0);
-        let mut into = Sink { entry: &mut entry, arrivals: &mut Vec::new(), progress: &Progress::default(), request: 0, max_tokens: 9 };
+        let mut into =
+            Sink { entry: &mut entry, arrivals: &mut Vec::new(), progress: &Progress::default(), request: 0, max_tokens: 9, text: None };
         let body: String = events.iter().map(|event| format!("data: {event}\n\n")).collect();
         let text = format!("HTTP/1.1 200 OK\r\n\r\n{body}");
         assert!(Answer::default().feed(text.as_bytes(), Stamp { t_us: 1, queued_us: None }, &mut into).is_none());
@@ -307,7 +318,8 @@ mod tests {
     /// What becomes of an answer whose end mark came, and nothing after it.
     fn after_the_mark(headers: &str) -> Option<End> {
         let mut entry = RequestRecord::due("x".into(), 0, 0, 0);
-        let mut into = Sink { entry: &mut entry, arrivals: &mut Vec::new(), progress: &Progress::default(), request: 0, max_tokens: 9 };
+        let mut into =
+            Sink { entry: &mut entry, arrivals: &mut Vec::new(), progress: &Progress::default(), request: 0, max_tokens: 9, text: None };
         let text = r#"data: {"choices":[{"delta":{"content":"a"},"finish_reason":"stop"}]}"#;
         let body = format!("HTTP/1.1 200 OK\r\n{headers}\r\n{text}\n\ndata: [DONE]\n\n");
         Answer::default().feed(body.as_bytes(), Stamp { t_us: 1, queued_us: None }, &mut into)

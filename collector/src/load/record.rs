@@ -125,6 +125,8 @@ impl Outcome {
 pub struct RequestRecord {
     /// The `x-request-id` sent: `<run>-<cell>-<stream>-<n>`.
     pub id: String,
+    /// The server's own id of the answer, as its first event has it.
+    pub server_id: Option<String>,
     /// The stream, from 0.
     pub stream: u32,
     /// The request's number in its stream, from 0.
@@ -185,6 +187,7 @@ impl RequestRecord {
     pub fn due(id: String, stream: u32, ordinal: u32, due_us: u64) -> Self {
         Self {
             id,
+            server_id: None,
             stream,
             ordinal,
             due_us,

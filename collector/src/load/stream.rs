@@ -13,6 +13,7 @@ use super::progress::Progress;
 use super::record::{Outcome, RequestRecord, StreamRecord};
 use super::request::{PreparedRequest, RequestSource};
 use super::socket::Socket;
+use super::text::TextWriter;
 use crate::clock::Clock;
 use crate::kernel_time::{RealClock, Received};
 
@@ -59,6 +60,8 @@ pub(super) struct Context<'a> {
     pub(super) epoll: OwnedFd,
     pub(super) real: RealClock,
     pub(super) buffer: Box<[u8]>,
+    /// Who keeps the texts, if anybody does.
+    pub(super) text: Option<TextWriter>,
     /// Reads that brought bytes, and those of them that the kernel had stamped.
     pub(super) reads: u64,
     pub(super) stamped: u64,
@@ -313,6 +316,7 @@ impl Stream {
                 arrivals: &mut self.record.arrivals,
                 progress: &context.progress[self.record.stream as usize],
                 max_tokens: context.max_tokens,
+                text: context.text.as_mut(),
             };
             let end = self.answer.feed(&context.buffer[..received.bytes], stamp, &mut into);
             if let Some(end) = end {
@@ -342,6 +346,7 @@ impl Stream {
             arrivals: &mut self.record.arrivals,
             progress: &context.progress[self.record.stream as usize],
             max_tokens: context.max_tokens,
+            text: context.text.as_mut(),
         };
         let mut end = self.answer.closed(broken, stamp, &mut into);
         end.reusable = false;

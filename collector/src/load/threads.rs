@@ -18,6 +18,7 @@ use super::progress::Progress;
 use super::record::StreamRecord;
 use super::request::RequestSource;
 use super::stream::{Context, LoadLimits, Stream};
+use super::text::TextTap;
 use super::tick::{PERIOD_US, Ticker, Ticks};
 use crate::clock::{Clock, thread_cpu_us};
 use crate::kernel_time::RealClock;
@@ -63,6 +64,8 @@ pub struct StreamsOptions {
     pub limits: LoadLimits,
     /// Output limit of a request, tokens: room is made for as many arrivals.
     pub max_tokens: u32,
+    /// Who gets the texts, if anybody wants them.
+    pub text: Option<TextTap>,
 }
 
 /// What a thread is told while its streams run.
@@ -189,6 +192,7 @@ fn carry(clock: Clock, group: Group) {
         epoll,
         real: RealClock::read(),
         buffer: Context::read_buffer(),
+        text: options.text.as_ref().map(TextTap::writer),
         reads: 0,
         stamped: 0,
         unstamped: None,
@@ -306,6 +310,9 @@ impl Turns {
             }
             if ticks >= CHECK_TICKS {
                 ticks = 0;
+                if let Some(text) = &mut context.text {
+                    text.flush();
+                }
                 let now_us = context.clock.now_us();
                 streams.iter_mut().for_each(|stream| stream.check(now_us, context));
             }

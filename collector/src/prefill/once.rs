@@ -14,7 +14,7 @@ const JOIN_LIMIT: Duration = Duration::from_secs(5);
 /// Sends one request of `source`, whose answer has `max_tokens` tokens at most. Time to first token ends with the first
 /// text, or where the one token has none, with the first event that says it exists.
 pub async fn once(bench: &Bench<'_>, source: &Arc<dyn RequestSource>, max_tokens: u32, limits: LoadLimits, stop: &Stop) -> Scout {
-    let options = StreamsOptions { count: 1, max_requests: Some(1), limits, max_tokens };
+    let options = StreamsOptions { count: 1, max_requests: Some(1), limits, max_tokens, text: None };
     let streams = bench.load.open(bench.endpoint, source, &options).await;
     streams.start();
     let mut stop = stop.clone();

@@ -3,12 +3,15 @@
 use crate::cell::measurement::{CellMeasurement, Window};
 use crate::load::record::{Outcome, RequestRecord};
 use crate::load::tokens::TokenTimeline;
+use crate::scrape::snapshot::Snapshot;
 use tokscope_shared::stats::{mean, percentile, sorted};
 use tokscope_shared::verdict::Reason;
 
 /// A gap is a stall from here on, and from so many times the usual gap.
 const STALL_US: u64 = 1_000_000;
 const STALL_GAPS: u64 = 10;
+/// Requests of others, on average, from which on they are named.
+const OTHERS: f64 = 0.25;
 /// Chunks of a stream that are closer than this came together.
 const TOGETHER_US: u64 = 2_000;
 /// Share of the window's tokens that one piece may hold.
@@ -34,8 +37,18 @@ pub(super) fn found_while_measuring(measured: &CellMeasurement, timeline: &Token
     if measured.idle.idle == Some(false) {
         let count = |n: Option<u64>| n.map_or_else(|| "?".to_owned(), |n| n.to_string());
         let (running, waiting) = (count(measured.idle.running), count(measured.idle.waiting));
-        reasons
-            .push(Reason::new("foreign-traffic", format!("the server was busy before the cell: {running} requests ran, {waiting} waited")));
+        reasons.push(if measured.idle.left_over {
+            let text = format!("requests of the cell before were still on the server: {running} ran, {waiting} waited");
+            Reason::new("leftovers", text)
+        } else {
+            let text = format!("the server was busy before the cell: {running} requests ran, {waiting} waited");
+            Reason::new("foreign-traffic", text)
+        });
+    }
+    reasons.extend(others_running(measured).or_else(|| others_prompts(measured)));
+    if let Some(lost) = measured.loops.as_ref().map(|loops| loops.lost_bytes).filter(|lost| *lost > 0) {
+        let text = format!("{:.1} MB of text came too fast to be looked at for repetitions", lost as f64 / 1e6);
+        reasons.push(Reason::new("loop-unguarded", text));
     }
     if let Some(gap) = measured.server.gaps.first() {
         let n = measured.server.gaps.len();
@@ -53,6 +66,38 @@ pub(super) fn found_while_measuring(measured: &CellMeasurement, timeline: &Token
     reasons.extend(no_finish_reason(measured));
     reasons.extend(prompt_length(measured));
     reasons
+}
+
+/// Requests that ran on the server and aren't ours, at the scrapes of the window. Ours count from their sending: a
+/// server that runs more than that works for somebody else.
+fn others_running(measured: &CellMeasurement) -> Option<Reason> {
+    let requests: Vec<&RequestRecord> = measured.streams.iter().flat_map(|stream| &stream.requests).collect();
+    let ours_at = |t_us: u64| requests.iter().filter(|r| r.sent_us.is_some_and(|sent| sent <= t_us) && r.ended_us >= t_us).count();
+    let told = |s: &Snapshot| Some((s.values.running?, ours_at(s.t_us).max(ours_at(s.sent_us)) as f64));
+    let pairs: Vec<(f64, f64)> = measured.server.snapshots.iter().filter_map(told).collect();
+    let of = |get: fn(&(f64, f64)) -> f64| mean(&pairs.iter().map(get).collect::<Vec<f64>>());
+    let (running, ours) = (of(|pair| pair.0)?, of(|pair| pair.1)?);
+    let more = running - ours;
+    (more > OTHERS && more > 0.05 * ours).then(|| {
+        Reason::new(
+            "foreign-traffic",
+            format!("{more:.1} requests on average were not ours: {running:.1} ran, {ours:.1} were sent from here"),
+        )
+    })
+}
+
+/// Prompt tokens that the server read and aren't ours.
+fn others_prompts(measured: &CellMeasurement) -> Option<Reason> {
+    let counted = measured.server.prompt_tokens?;
+    let ours = measured.prompt_tokens_meanwhile()?;
+    let more = counted.delta - ours;
+    (more > 0.03 * ours && more > 64.0).then(|| {
+        let text = format!(
+            "the server read {:.0} prompt tokens, at most {ours:.0} of them are ours: {more:.0} are somebody else's",
+            counted.delta
+        );
+        Reason::new("foreign-traffic", text)
+    })
 }
 
 /// The longest time for which a stream stood still in the middle of an answer.
@@ -234,6 +279,8 @@ mod tests {
             interrupted: false,
             failure: None,
             failure_phase: None,
+            loops: None,
+            drain: crate::cell::measurement::Drain::default(),
         };
         let reasons = found_while_measuring(&measured, &TokenTimeline::new(&measured.streams));
         reasons.into_iter().map(|reason| reason.code).filter(|code| code != "underfilled").collect()

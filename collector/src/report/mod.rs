@@ -5,6 +5,7 @@ mod arrivals;
 mod cell;
 mod distributions;
 mod found;
+mod loops;
 mod methodology;
 mod options;
 mod own_cell;
@@ -289,6 +290,7 @@ fn metadata(run: &RunRecord) -> Metadata {
         burst_requests_per_concurrency: Field::int(options.burst_requests_per_concurrency),
         decode_warmup_seconds: Field::num(options.decode_warmup_seconds),
         decode_warmup_context: Field::int(run.decode_warmup_context.unwrap_or(0)),
+        loop_detection: Field::Is(loops::settings(options.loop_detection)),
         decode_warmup_concurrency: Field::int(u32::from(run.decode_warmup_context.is_some())),
         cell_warmup_timeout_seconds: Field::num(options.cell_warmup_timeout_seconds),
         cell_warmup_timeout_policy: Field::text("<64k:60s,<128k:120s,>=128k:180s when override is 0"),

@@ -9,7 +9,7 @@ pub use kept::{Kept, MeasuredCell};
 pub use options::{Arrivals, BurstOptions, PrefillMetric, PrefillOptions, PromptMode, RunOptions};
 
 use crate::calibrate::{CalibrateError, CalibrateOptions, Calibration, calibrate};
-use crate::cell::{Bench, CellMeasurement, CellOptions};
+use crate::cell::{Bench, CellMeasurement, CellOptions, Isolation};
 use crate::clock::Clock;
 use crate::event::{Event, Events};
 use crate::load::endpoint::{ConnectionError, Endpoint};
@@ -74,6 +74,7 @@ pub struct Prepared {
     endpoint: Arc<Endpoint>,
     load: Load,
     scraper: Option<Scraper>,
+    isolation: Isolation,
 }
 
 /// Runs it. Events go to `events`, what is measured to `kept`, as it comes; `stop` ends it early.
@@ -115,7 +116,17 @@ pub async fn prepare(options: &RunOptions, clock: Clock, events: &Events, stop: 
     let load = Load::start(clock, 1).map_err(RunError::Threads)?;
     let endpoint = Arc::new(Endpoint::resolve(&target.address, &target.roots, RESOLVE_LIMIT).await?);
     let scraper = matches!(target.metrics, MetricsAccess::Available).then(|| Scraper::start(clock, &target));
-    let mut prepared = Prepared { target, prompts, plan: Plan::default(), prefill, prefix_cache: None, endpoint, load, scraper };
+    let mut prepared = Prepared {
+        target,
+        prompts,
+        plan: Plan::default(),
+        prefill,
+        prefix_cache: None,
+        endpoint,
+        load,
+        scraper,
+        isolation: Isolation::new(),
+    };
     if options.contexts.iter().any(|context| *context > 0) {
         let found = prefix_cache::find(&prepared.bench(events), LoadLimits::default(), &stop).await;
         if stop.is_stopped() {
@@ -199,6 +210,7 @@ impl Prepared {
             prompts: &self.prompts,
             scraper: self.scraper.as_ref(),
             events,
+            isolation: &self.isolation,
         }
     }
 }
@@ -319,6 +331,7 @@ impl Session<'_> {
             warmup_timeout_us: Some((options.cell_warmup_timeout_s * 1e6) as u64).filter(|us| *us > 0),
             ignore_eos: !options.respect_eos,
             temperature: options.temperature,
+            loop_guard: options.loop_guard,
             ..CellOptions::default()
         }
     }

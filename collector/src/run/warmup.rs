@@ -111,7 +111,7 @@ impl Session<'_> {
         let place = usize::MAX - 1 - number as usize;
         let source: Arc<dyn RequestSource> = Arc::new(prompts.cell(&prepared.target, place, context, &shape)?);
         let limits = LoadLimits { first_token: WAVE_LIMIT, ..LoadLimits::default() };
-        let options = StreamsOptions { count: concurrency, max_requests: Some(1), limits, max_tokens: WAVE_TOKENS };
+        let options = StreamsOptions { count: concurrency, max_requests: Some(1), limits, max_tokens: WAVE_TOKENS, text: None };
         let streams = prepared.load.open(&prepared.endpoint, &source, &options).await;
         let begun_us = prepared.load.clock().now_us();
         streams.start();

@@ -36,8 +36,9 @@ pub fn server_window(scrapes: &[Scrape], start_us: u64, end_us: u64) -> ServerWi
         cached_prompt_tokens: counter(|v| v.cached_prompt_tokens),
         preemptions: counter(|v| v.preemptions),
         spec: edges.and_then(spec),
-        spec_accept_length: gauge(|v| v.spec_accept_length),
-        spec_accept_rate: gauge(|v| v.spec_accept_rate),
+        // Without drafts these gauges stand at 0, which is no length and no rate.
+        spec_accept_length: gauge(|v| v.spec_accept_length.filter(|length| *length > 0.0)),
+        spec_accept_rate: gauge(|v| v.spec_accept_rate.filter(|_| v.spec_accept_length.is_none_or(|length| length > 0.0))),
         steps_per_s: within.iter().filter_map(|s| steps(&s.values)).collect(),
         client_tokens_between_scrapes: None,
         samples: u32::try_from(within.len()).unwrap_or(u32::MAX),

@@ -87,7 +87,7 @@ impl Progress {
                 };
                 self.show(cell, &what, t_us);
             }
-            Event::CellDone { .. } | Event::CellError { .. } | Event::CellSkipped { .. } => {
+            Event::CellDone { .. } | Event::CellError { .. } | Event::LoopFound { .. } | Event::CellSkipped { .. } => {
                 self.done += 1;
                 self.eta.cell_ended(t_us);
             }
@@ -113,7 +113,8 @@ impl Progress {
 
     /// Without a changing line, the end of each cell says how long the rest takes.
     fn with_time_left(&self, line: String, stamped: &Stamped) -> String {
-        let ended = matches!(stamped.event, Event::CellDone { .. } | Event::CellError { .. } | Event::CellSkipped { .. });
+        let ended =
+            matches!(stamped.event, Event::CellDone { .. } | Event::CellError { .. } | Event::LoopFound { .. } | Event::CellSkipped { .. });
         if self.bar.is_some() || !ended || self.done >= self.cells {
             return line;
         }

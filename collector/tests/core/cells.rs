@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tokscope_collector::cell::{Bench, CellMeasurement, CellOptions, FailurePhase};
+use tokscope_collector::cell::{Bench, CellMeasurement, CellOptions, FailurePhase, Isolation};
 use tokscope_collector::clock::Clock;
 use tokscope_collector::event::{Event, Events};
 use tokscope_collector::load::Load;
@@ -32,7 +32,13 @@ pub(crate) fn stream(n: u32) -> Vec<Do> {
 }
 
 pub(crate) fn short() -> CellOptions {
-    CellOptions { duration_us: 1_500_000, stable_us: 300_000, warmup_timeout_us: Some(8_000_000), ..CellOptions::default() }
+    CellOptions {
+        duration_us: 1_500_000,
+        stable_us: 300_000,
+        warmup_timeout_us: Some(8_000_000),
+        drain_limit_us: 300_000,
+        ..CellOptions::default()
+    }
 }
 
 /// Measures a cell of two streams; the texts of its events.
@@ -60,6 +66,7 @@ pub(crate) async fn measure_each(server: &Server, concurrency: &[u32], options: 
         prompts: &prompts,
         scraper: scraper.as_ref(),
         events: &Events::new(clock, to),
+        isolation: &Isolation::new(),
     };
     let mut cells = Vec::new();
     for (index, concurrency) in concurrency.iter().enumerate() {

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokscope_collector::cell::Bench;
+use tokscope_collector::cell::{Bench, Isolation};
 use tokscope_collector::clock::Clock;
 use tokscope_collector::event::{Events, Stamped};
 use tokscope_collector::load::endpoint::Endpoint;
@@ -30,6 +30,7 @@ struct Lab {
     prompts: Prompts,
     scraper: Option<Scraper>,
     events: Events,
+    isolation: Isolation,
     heard: tokio::sync::mpsc::UnboundedReceiver<Stamped>,
 }
 
@@ -42,7 +43,7 @@ impl Lab {
         let scraper = target.metrics_warning().is_none().then(|| Scraper::start(clock, &target));
         let (to, heard) = tokio::sync::mpsc::unbounded_channel();
         let (load, events) = (Load::start(clock, 1).unwrap(), Events::new(clock, to));
-        Self { target, endpoint: Arc::new(endpoint), load, prompts, scraper, events, heard }
+        Self { target, endpoint: Arc::new(endpoint), load, prompts, scraper, events, isolation: Isolation::new(), heard }
     }
 
     fn bench(&self) -> Bench<'_> {
@@ -53,6 +54,7 @@ impl Lab {
             prompts: &self.prompts,
             scraper: self.scraper.as_ref(),
             events: &self.events,
+            isolation: &self.isolation,
         }
     }
 

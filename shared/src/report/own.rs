@@ -244,6 +244,10 @@ section! {
         @always asked: Int,
         /// Mean of the requests that the server ran.
         @always running_mean: Num,
+        /// Prompt tokens by the server's counter.
+        server_prompt_tokens: Int,
+        /// Prompt tokens of all requests from here that the server may have counted meanwhile, those that were cut included.
+        client_prompt_tokens: Int,
     }
 
     /// The client over a cell: whether it could keep up.
@@ -318,6 +322,9 @@ section! {
         scout_ttft_s: Num,
         /// Prompt tokens of that request that came from the prefix cache; null where the server doesn't tell.
         scout_cached_tokens: Int,
+        /// Share of the prompt tokens of the cell's requests that came from the prefix cache, 0 to 1; null where the
+        /// server doesn't tell.
+        cached_share: Num,
     }
 
     /// Distributions, in seconds.
