@@ -5,12 +5,12 @@ mod kept;
 mod options;
 mod warmup;
 
-pub use kept::{Kept, MeasuredCell};
+pub use kept::{Earlier, Kept, MeasuredCell, Stretch};
 pub use options::{Arrivals, BurstOptions, PrefillMetric, PrefillOptions, PromptMode, RunOptions};
 
 use crate::calibrate::{CalibrateError, CalibrateOptions, Calibration, calibrate};
 use crate::cell::{Bench, CellMeasurement, CellOptions};
-use crate::clock::Clock;
+use crate::clock::{Clock, slept_us};
 use crate::event::{Event, Events};
 use crate::load::Load;
 use crate::load::endpoint::{ConnectionError, Endpoint};
@@ -30,6 +30,9 @@ use tokscope_shared::report::cell::Cell;
 
 /// For the server's name to be looked up.
 const RESOLVE_LIMIT: Duration = Duration::from_secs(10);
+
+/// A sleep of the machine is longer than this; less is how far two clocks are read apart.
+const SLEPT_US: u64 = 100_000;
 
 /// So many cells in a row without a connection end the run.
 const DEAD_CELLS: u32 = 2;
@@ -52,6 +55,9 @@ pub enum RunError {
     /// The user stopped it.
     #[error("stopped before the server was known: there is nothing to report")]
     Stopped,
+    /// Another run than the one to be gone on with.
+    #[error("--resume: not the same run: {}", .0.join("; "))]
+    Differs(Vec<String>),
     /// Every cell was left out.
     #[error("nothing is left to measure: {}", .0.iter().map(|left| left.text.as_str()).collect::<Vec<_>>().join("; "))]
     NothingFits(Vec<LeftOut>),
@@ -83,7 +89,8 @@ pub async fn run(options: &RunOptions, clock: Clock, events: &Events, stop: Stop
     }
     let most = prepared.plan.cells.iter().map(|cell| cell.concurrency).max().unwrap_or(1);
     raise_open_files(most)?;
-    events.emit(Event::Planned { cells: prepared.plan.cells.len(), window_us: (options.duration_s * 1e6) as u64 });
+    let to_come = prepared.plan.cells.iter().filter(|cell| !kept.is_done(cell)).count();
+    events.emit(Event::Planned { cells: to_come, window_us: (options.duration_s * 1e6) as u64 });
     Session { options, prepared: &prepared, events, stop, kept }.measure().await;
     Ok(())
 }
@@ -105,7 +112,7 @@ pub async fn prepare(
         () = stop.stopped() => return Err(RunError::Stopped),
     };
     announce(options, &target, events);
-    kept.begin(record(options, clock, &target));
+    kept.begin(record(options, clock, &target))?;
     let contexts: Vec<u32> =
         options.contexts.iter().chain(&options.prefill.contexts).copied().collect::<BTreeSet<_>>().into_iter().collect();
     let prompts = tokio::select! {
@@ -128,9 +135,10 @@ pub async fn prepare(
         prompt_tokens: prompts.prompt_tokens(),
         shared_tokens: std::collections::BTreeMap::new(),
     });
+    kept.prompts_made(&prompts.run_id);
     kept.with(|record| {
-        record.run_id.clone_from(&prompts.run_id);
         record.left_out.clone_from(&plan.left_out);
+        record.planned = plan.cells.iter().map(PlannedCell::place).collect();
     });
     let load = Load::start(clock, 1).map_err(RunError::Threads)?;
     let endpoint = Arc::new(Endpoint::resolve(&target.address, &target.roots, RESOLVE_LIMIT).await?);
@@ -150,39 +158,75 @@ struct Session<'a> {
 impl Session<'_> {
     /// Everything, phase by phase.
     async fn measure(&self) {
+        let to_come: Vec<PlannedCell> = self.prepared.plan.cells.iter().filter(|cell| !self.kept.is_done(cell)).copied().collect();
         if self.options.calibrate {
-            let found = calibrations(&self.prepared.plan.cells, self.events, &self.stop).await;
-            self.kept.with(|record| record.calibration = found);
+            self.calibrations(&to_come).await;
         }
-        self.warm_up().await;
+        if !to_come.is_empty() {
+            self.warm_up().await;
+        }
         let all = self.cells().await;
-        if let Some(scraper) = &self.prepared.scraper {
-            let scrapes = scraper.since(0).into_iter().filter_map(Result::ok).collect();
-            self.kept.with(|record| record.scrapes = scrapes);
-        }
+        self.keep_scrapes();
         if all && !self.stop.is_stopped() {
             self.kept.with(|record| record.status = Status::Complete);
         }
     }
 
-    /// All cells of the plan; whether all were tried.
+    async fn calibrations(&self, cells: &[PlannedCell]) {
+        let known = self.kept.with(|record| record.calibration.clone());
+        let found = calibrations(cells, &known, self.events, &self.stop).await;
+        self.kept.with(|record| {
+            record.calibration.extend(found);
+            record.calibration.sort_by_key(|calibration| calibration.concurrency);
+        });
+    }
+
+    fn keep_scrapes(&self) {
+        if let Some(scraper) = &self.prepared.scraper {
+            let scrapes = scraper.since(0).into_iter().filter_map(Result::ok).collect();
+            self.kept.with(|record| record.scrapes = scrapes);
+        }
+    }
+
+    /// All cells of the plan that were not measured in an earlier stretch; whether all were tried.
     async fn cells(&self) -> bool {
         let settings = self.cell_options();
-        let (mut prefilled, mut dead) = (BTreeSet::new(), 0);
+        let (mut prefilled, mut dead) = (self.kept.prefilled(), 0);
         let plan = &self.prepared.plan;
         for (index, planned) in plan.cells.iter().enumerate() {
             if self.stop.is_stopped() {
                 return false;
             }
-            let measured = self.bench().measure(index, *planned, &settings, &self.stop).await;
-            if let Some(row) = prefill_row(&measured).filter(|_| !self.options.prefill.skip && prefilled.insert(planned.context_tokens)) {
+            if self.kept.is_done(planned) {
+                continue;
+            }
+            let (stop, slept_before_us) = (self.stop.for_cell(), slept_us());
+            let measured = self.bench().measure(index, *planned, &settings, &stop).await;
+            let slept_us = slept_us().saturating_sub(slept_before_us);
+            self.keep_scrapes();
+            let slept = slept_us >= SLEPT_US;
+            if slept {
+                let s = slept_us as f64 / 1e6;
+                self.events.emit(Event::Warning(format!("the machine slept for {s:.1} s: {} is no measurement", planned.place())));
+            }
+            let wanted = !self.options.prefill.skip && !slept;
+            if let Some(row) = prefill_row(&measured).filter(|_| wanted && prefilled.insert(planned.context_tokens)) {
                 self.kept.with(|record| record.prefill.push(row));
             }
             dead = if measured.window.is_none() && never_connected(&measured) { dead + 1 } else { 0 };
+            if stop.is_skipped() {
+                self.events.emit(Event::CellSkipped { cell: measured.id });
+                self.kept.with(|record| record.skipped.push(planned.place()));
+                continue;
+            }
             // A cell that was stopped before its window opened says nothing.
             if measured.window.is_some() || !measured.interrupted {
-                let cell = self.assembled(&measured);
-                let measured = MeasuredCell { layer: planned.layer, repeat: planned.repeat, order: index, cell };
+                let mut cell = self.assembled(&measured);
+                if slept {
+                    report::slept(&mut cell, slept_us);
+                }
+                let (layer, per_s) = (planned.layer, planned.place().per_s);
+                let measured = MeasuredCell { layer, per_s, repeat: planned.repeat, order: index, cell };
                 self.kept.add_cell(measured, &self.prepared.endpoint.address().to_string());
             }
             if dead == DEAD_CELLS {
@@ -258,9 +302,10 @@ fn never_connected(measured: &CellMeasurement) -> bool {
     requests.peek().is_some() && requests.all(|request| request.outcome == Outcome::Connect)
 }
 
-/// The client's own error at each concurrency of the plan.
-async fn calibrations(cells: &[PlannedCell], events: &Events, stop: &Stop) -> Vec<Calibration> {
-    let levels: BTreeSet<u32> = cells.iter().map(|cell| cell.concurrency).collect();
+/// The client's own error at each concurrency of these cells, where it isn't known yet.
+async fn calibrations(cells: &[PlannedCell], known: &[Calibration], events: &Events, stop: &Stop) -> Vec<Calibration> {
+    let levels: BTreeSet<u32> =
+        cells.iter().map(|cell| cell.concurrency).filter(|level| known.iter().all(|known| known.concurrency != *level)).collect();
     let mut found = Vec::new();
     for concurrency in levels {
         match calibrate(&CalibrateOptions::before_a_run(concurrency), stop.clone()).await {
@@ -313,6 +358,10 @@ fn record(options: &RunOptions, clock: Clock, target: &Target) -> RunRecord {
         left_out: Vec::new(),
         events: Vec::new(),
         scrapes: Vec::new(),
+        earlier_series: tokscope_shared::report::own::RunSeries::default(),
+        stretches: Vec::new(),
+        planned: Vec::new(),
+        skipped: Vec::new(),
         decode_warmup_context: None,
         prefill: Vec::new(),
         cells: Vec::new(),
