@@ -6,7 +6,7 @@ use super::measure_args::MeasureArgs;
 use crate::checkpoint::{Checkpoint, Found, ResumeError, find};
 use crate::clock::Clock;
 use crate::event::{Events, Log};
-use crate::load::stop::stop_pair;
+use crate::load::stop::{Stop, stop_pair};
 use crate::output::{Output, OutputError};
 use crate::report::{self, RunRecord, Status};
 use crate::run::{Kept, RunError, RunOptions, run};
@@ -135,7 +135,7 @@ pub async fn measure(options: &RunOptions, output: &Output, found: Option<Found>
     let listener = Listener::start(clock, receiver);
     let checkpoint = (keeping != Keeping::None)
         .then(|| Checkpoint::new(output.checkpoint(), keeping == Keeping::Replaced, secrets.clone(), log.clone()));
-    let (stopper, mut stop) = stop_pair();
+    let (stopper, stop) = stop_pair();
     let asked = interrupt::listen(stopper);
     let kept = {
         let (checkpoint, events) = (checkpoint.clone(), events.clone());
@@ -145,11 +145,7 @@ pub async fn measure(options: &RunOptions, output: &Output, found: Option<Found>
             }
         })
     };
-    let outcome = tokio::select! {
-        outcome = run(options, clock, &events, stop.clone(), &kept) => outcome,
-        // Whatever it is doing, it is let go.
-        () = stop.at_once() => Ok(()),
-    };
+    let outcome = run_or_let_go(options, clock, &events, stop, &kept).await;
     let record = kept.take();
     drop(kept);
     if let Err(error) = outcome {
@@ -168,6 +164,19 @@ pub async fn measure(options: &RunOptions, output: &Output, found: Option<Found>
     let done = finish(&record, output, checkpoint.as_ref(), &secrets)?;
     drop(asked);
     Ok(done)
+}
+
+/// Runs until the end, or until nobody is to be waited for.
+async fn run_or_let_go(options: &RunOptions, clock: Clock, events: &Events, mut stop: Stop, kept: &Kept) -> Result<(), RunError> {
+    let mut running = Box::pin(run(options, clock, events, stop.clone(), kept));
+    tokio::select! {
+        outcome = &mut running => outcome,
+        () = stop.at_once() => {
+            // It would wait for its threads if it were dropped, and they may wait for a server.
+            std::mem::forget(running);
+            Ok(())
+        }
+    }
 }
 
 /// Writes the report, takes the checkpoint away where it isn't needed any more, and says how it went.
