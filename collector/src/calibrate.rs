@@ -52,7 +52,7 @@ pub fn step_us(concurrency: u32) -> u64 {
 }
 
 /// What the client got wrong.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Calibration {
     /// Streams at once.
     pub concurrency: u32,

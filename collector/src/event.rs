@@ -1,7 +1,10 @@
 //! What the pipeline tells the terminal, the event log, the checkpoint and the host while it runs,
-//! and the predecessor's wording of it. It draws nothing and keeps nothing.
+//! and the predecessor's wording of it. It draws nothing, and keeps what the report will say.
+
+use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Zoned;
+use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::clock::Clock;
@@ -14,6 +17,44 @@ pub struct Stamped {
     pub t_us: u64,
     /// What happened.
     pub event: Event,
+}
+
+/// An event as it is kept: in words, so that those of an earlier stretch of the run stand beside those of this one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Logged {
+    /// Microseconds since the run's start.
+    pub t_us: u64,
+    /// What kind.
+    pub kind: String,
+    /// The predecessor's words for it.
+    pub text: String,
+    /// The same as a line of `event_log`.
+    pub line: String,
+}
+
+/// What happened so far, of what is kept. Copies share it.
+#[derive(Clone, Debug, Default)]
+pub struct Log(Arc<Mutex<Vec<Logged>>>);
+
+impl Log {
+    /// One that goes on after these.
+    #[must_use]
+    pub fn after(earlier: Vec<Logged>) -> Self {
+        Self(Arc::new(Mutex::new(earlier)))
+    }
+
+    /// All of it.
+    #[must_use]
+    pub fn entries(&self) -> Vec<Logged> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn add(&self, stamped: &Stamped, wall: &Zoned) {
+        let Some(text) = stamped.event.log_text() else { return };
+        let line = format!("{} {text}", wall.strftime("%H:%M:%S"));
+        let entry = Logged { t_us: stamped.t_us, kind: stamped.event.kind().to_owned(), text, line };
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(entry);
+    }
 }
 
 /// Which cell an event is about.
@@ -263,28 +304,36 @@ pub fn context_label(tokens: u32) -> String {
 pub struct Events {
     clock: Clock,
     to: Option<UnboundedSender<Stamped>>,
+    log: Log,
 }
 
 impl Events {
     /// Events that go to `to`.
     #[must_use]
     pub fn new(clock: Clock, to: UnboundedSender<Stamped>) -> Self {
-        let to = Some(to);
-        Self { clock, to }
+        Self::logged(clock, to, Log::default())
+    }
+
+    /// The same, and they are kept in `log`.
+    #[must_use]
+    pub fn logged(clock: Clock, to: UnboundedSender<Stamped>, log: Log) -> Self {
+        Self { clock, to: Some(to), log }
     }
 
     /// Events that nobody hears.
     #[must_use]
     pub fn silent(clock: Clock) -> Self {
-        Self { clock, to: None }
+        Self { clock, to: None, log: Log::default() }
     }
 
     /// Emits `event`, stamped now. A listener that is gone is no error.
     pub fn emit(&self, event: Event) {
         if let Some(to) = &self.to {
             let t_us = self.clock.now_us();
+            let stamped = Stamped { t_us, event };
+            self.log.add(&stamped, &self.clock.wall_at(t_us));
             // The run goes on without its listener.
-            let _ = to.send(Stamped { t_us, event });
+            let _ = to.send(stamped);
         }
     }
 }

@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod calibrate;
 pub mod cell;
+pub mod checkpoint;
 pub mod cli;
 pub mod clock;
 pub mod event;

@@ -71,6 +71,7 @@ pub const REASONS: &[Rule] = &[
     rule("no-tokens", Verdict::Invalid, "There is no rate: nothing was generated, or the cell failed before it could be measured."),
     rule("server-fallback", Verdict::Invalid, "The rate is the server's own, with any other client's tokens; the client counted none."),
     rule("not-run", Verdict::Invalid, "The cell was left out or skipped; there is no measurement."),
+    rule("slept", Verdict::Invalid, "The machine slept while the cell was measured."),
     rule("interrupted", Verdict::Limited, "The run was interrupted inside the window: it is shorter than asked for."),
     rule("warmup-timed-out", Verdict::Limited, "The streams were not all decoding steadily when the window opened."),
     rule("underfilled", Verdict::Limited, "Fewer requests ran than the concurrency asked for."),
@@ -226,8 +227,10 @@ fn failures(cell: &Cell, reasons: &mut Vec<Reason>) {
     if looped {
         add("repetition", repetition(cell));
     }
+    // So does a machine that slept: the connections are gone when it wakes up.
+    let slept = cell.tokscope.get().is_some_and(|own| own.reasons.items().any(|reason| reason.code.str() == Some("slept")));
     // A loop ends its own streams: those errors are no finding of their own.
-    if failed && !looped {
+    if failed && !looped && !slept {
         let what = match (errors, failure) {
             (_, Some(text)) => text.to_owned(),
             (1, None) => "one stream ended with an error".to_owned(),
@@ -240,7 +243,9 @@ fn failures(cell: &Cell, reasons: &mut Vec<Reason>) {
         Reading::Sentinel(Sentinel::KvBudget | Sentinel::Skipped) => add("not-run", rate.absence().unwrap_or_default().to_owned()),
         Reading::Sentinel(Sentinel::Unknown) => add("no-tokens", "the rate is a negative number of unknown meaning".to_owned()),
         Reading::Zero if !failed && !looped => add("no-tokens", "the rate is 0: the cell failed or nothing was generated".to_owned()),
-        Reading::Null | Reading::Absent if !failed && !looped => add("no-tokens", failure.unwrap_or("there is no rate").to_owned()),
+        Reading::Null | Reading::Absent if !failed && !looped && !slept => {
+            add("no-tokens", failure.unwrap_or("there is no rate").to_owned());
+        }
         _ => {}
     }
     if source == "prometheus_fallback" || source == "none" {

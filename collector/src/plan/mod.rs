@@ -26,6 +26,12 @@ pub enum Layer {
 }
 
 impl Layer {
+    /// The one of that name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::Sustained, Self::Burst, Self::OpenLoop].into_iter().find(|layer| layer.as_str() == name)
+    }
+
     /// As the report writes it.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -152,6 +158,51 @@ impl PlannedCell {
     }
 }
 
+impl PlannedCell {
+    /// Where it stands.
+    #[must_use]
+    pub fn place(&self) -> Place {
+        let per_s = if let CellLoad::Rate { per_s, .. } = self.load { Some(per_s) } else { None };
+        Place { layer: self.layer, context_tokens: self.context_tokens, concurrency: self.concurrency, per_s, repeat: self.repeat }
+    }
+}
+
+/// Where a cell stands in the matrix: no two cells of a run have the same.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Place {
+    /// Which part of the matrix.
+    pub layer: Layer,
+    /// Requested context, tokens.
+    pub context_tokens: u32,
+    /// Streams at once.
+    pub concurrency: u32,
+    /// Requests a second, of the open loop.
+    pub per_s: Option<f64>,
+    /// Which repeat of the matrix, from 1.
+    pub repeat: u32,
+}
+
+impl Place {
+    /// Left out, for this reason.
+    #[must_use]
+    pub fn left_out(&self, code: LeftOutCode, text: &str) -> LeftOut {
+        let Self { layer, context_tokens, concurrency, .. } = *self;
+        LeftOut { layer: layer.as_str(), context_tokens, concurrency, code, missing_tokens: None, text: format!("{self}: {text}") }
+    }
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "C={} at {}", self.concurrency, context_label(self.context_tokens))?;
+        match self.per_s {
+            Some(per_s) => write!(f, ", {per_s} requests/s")?,
+            None if self.layer == Layer::Burst => write!(f, ", burst")?,
+            None => {}
+        }
+        if self.repeat > 1 { write!(f, ", repeat {}", self.repeat) } else { Ok(()) }
+    }
+}
+
 /// Why a cell is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeftOutCode {
@@ -163,6 +214,10 @@ pub enum LeftOutCode {
     ContextLimit,
     /// The user skipped it.
     Skipped,
+    /// The run ended before it, as the user wanted.
+    NotReached,
+    /// The server could not be reached any more.
+    ServerGone,
 }
 
 impl LeftOutCode {
@@ -174,6 +229,8 @@ impl LeftOutCode {
             Self::MaxRunning => "max-running",
             Self::ContextLimit => "context-limit",
             Self::Skipped => "skipped",
+            Self::NotReached => "not-reached",
+            Self::ServerGone => "server-gone",
         }
     }
 }

@@ -78,7 +78,7 @@ pub fn contexts(matrix: &[u32], asked: &[u32], max_model_len: Option<u64>, stand
 }
 
 /// How a row was measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Method {
     /// The request ahead of a cell's streams.
     IntegratedScout,
@@ -105,7 +105,7 @@ impl Method {
 
 /// How fast the prompts of one context were read. Of several samples all values are those of the median one (of an even
 /// number the slower), so that tokens over time are the rate.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct PrefillRow {
     /// Context asked for, tokens.
     pub context_tokens: u32,

@@ -66,7 +66,7 @@ pub async fn idle(bench: &Bench<'_>, options: &IdleOptions, stop: &Stop) -> Opti
 }
 
 /// What the counters say about one request.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct ServerValidation {
     /// Computed prompt tokens a second.
     pub tok_per_sec: Option<f64>,
@@ -79,7 +79,7 @@ pub struct ServerValidation {
     /// Prompt tokens from the prefix cache.
     pub cached_tokens: Option<u64>,
     /// Which counter gave the tokens: `kv_computed`, `local_compute`, `request_total`, or empty.
-    pub token_source: &'static str,
+    pub token_source: String,
     /// Requests behind it.
     pub samples: u32,
     /// Why it is not valid; empty where it is.
@@ -135,7 +135,7 @@ pub fn validate(before: Option<&Idle>, after: Option<&Idle>, usage: Option<u64>,
         prompt_tokens: Some(whole(tokens)).filter(|n| *n > 0),
         request_prompt_tokens: usage.or(total.map(whole)),
         cached_tokens: cached.map(whole),
-        token_source: source,
+        token_source: source.to_owned(),
         samples: 1,
         invalid_reason: String::new(),
     };

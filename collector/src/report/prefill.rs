@@ -61,7 +61,7 @@ fn validation(measured: &PrefillRow) -> old::ServerValidation {
         prompt_tokens: whole(server.prompt_tokens),
         request_prompt_tokens: whole(server.request_prompt_tokens),
         cached_tokens: whole(server.cached_tokens),
-        token_source: Field::text(server.token_source),
+        token_source: Field::text(&server.token_source),
         samples: Field::int(server.samples),
         invalid_reason: Field::text(&server.invalid_reason),
         ..old::ServerValidation::default()

@@ -5,12 +5,12 @@ mod kept;
 mod options;
 mod warmup;
 
-pub use kept::{Kept, MeasuredCell};
+pub use kept::{Earlier, Kept, MeasuredCell, Stretch};
 pub use options::{Arrivals, BurstOptions, PrefillMetric, PrefillOptions, PromptMode, RunOptions};
 
 use crate::calibrate::{CalibrateError, CalibrateOptions, Calibration, calibrate};
 use crate::cell::{Bench, CellMeasurement, CellOptions, Isolation};
-use crate::clock::Clock;
+use crate::clock::{Clock, slept_us};
 use crate::event::{Event, Events};
 use crate::load::endpoint::{ConnectionError, Endpoint};
 use crate::load::files::{TooFewFiles, raise_open_files};
@@ -31,6 +31,9 @@ use tokscope_shared::report::cell::Cell;
 
 /// For the server's name to be looked up.
 const RESOLVE_LIMIT: Duration = Duration::from_secs(10);
+
+/// A sleep of the machine is longer than this; less is how far two clocks are read apart.
+const SLEPT_US: u64 = 100_000;
 
 /// So many cells in a row without a connection end the run.
 const DEAD_CELLS: u32 = 2;
@@ -53,6 +56,9 @@ pub enum RunError {
     /// The user stopped it.
     #[error("stopped before the server was known: there is nothing to report")]
     Stopped,
+    /// Another run than the one to be gone on with.
+    #[error("--resume: not the same run: {}", .0.join("; "))]
+    Differs(Vec<String>),
     /// Every cell was left out.
     #[error("nothing is left to measure: {}", .0.iter().map(|left| left.text.as_str()).collect::<Vec<_>>().join("; "))]
     NothingFits(Vec<LeftOut>),
@@ -89,7 +95,8 @@ pub async fn run(options: &RunOptions, clock: Clock, events: &Events, stop: Stop
     }
     let most = prepared.plan.cells.iter().map(|cell| cell.concurrency).max().unwrap_or(1);
     raise_open_files(most)?;
-    events.emit(Event::Planned { cells: prepared.plan.cells.len(), window_us: (options.duration_s * 1e6) as u64 });
+    let to_come = prepared.plan.cells.iter().filter(|cell| !kept.is_done(cell)).count();
+    events.emit(Event::Planned { cells: to_come, window_us: (options.duration_s * 1e6) as u64 });
     Session { options, prepared: &prepared, events, stop, kept }.measure().await;
     Ok(())
 }
@@ -100,7 +107,7 @@ pub async fn run(options: &RunOptions, clock: Clock, events: &Events, stop: Stop
 /// # Errors
 /// The server can't be measured, with the reason.
 pub async fn prepare(options: &RunOptions, clock: Clock, events: &Events, stop: Stop, kept: &Kept) -> Result<Option<Prepared>, RunError> {
-    let Some(target) = known_server(options, clock, events, stop.clone(), kept).await? else { return Ok(None) };
+    let target = known_server(options, clock, events, stop.clone(), kept).await?;
     let prefill = match (options.prefill.skip, options.prefill.standalone) {
         (true, _) => PrefillContexts::default(),
         (false, alone) => prefill::contexts(&options.contexts, &options.prefill.contexts, target.max_model_len(), alone),
@@ -137,39 +144,33 @@ pub async fn prepare(options: &RunOptions, clock: Clock, events: &Events, stop: 
         prepared.prefix_cache = Some(found);
     }
     prepared.plan = plan(&plan_input(options, &prepared));
+    kept.prompts_made(&prepared.prompts.run_id);
     kept.with(|record| {
-        record.run_id.clone_from(&prepared.prompts.run_id);
         record.left_out.clone_from(&prepared.plan.left_out);
+        record.planned = prepared.plan.cells.iter().map(PlannedCell::place).collect();
     });
     Ok(Some(prepared))
 }
 
-/// The server, and what it takes; the record begins with it. `None` where it was stopped in between.
-async fn known_server(
-    options: &RunOptions,
-    clock: Clock,
-    events: &Events,
-    mut stop: Stop,
-    kept: &Kept,
-) -> Result<Option<Target>, RunError> {
+/// The server, and what it takes; the record begins with it.
+async fn known_server(options: &RunOptions, clock: Clock, events: &Events, mut stop: Stop, kept: &Kept) -> Result<Target, RunError> {
     let mut waiting = |text: &str| events.emit(Event::Startup(text.to_owned()));
     let mut target = tokio::select! {
         found = Target::detect(&options.target, &mut waiting) => found?,
         () = stop.stopped() => return Err(RunError::Stopped),
     };
     announce(options, &target, events);
-    kept.begin(record(options, clock, &target));
     tokio::select! {
         agreed = target.negotiate(options.max_tokens, !options.respect_eos, options.temperature) => match agreed {
             // A server that fails by itself fails in each cell, and the report says so.
             Err(error @ TargetError::ChatFailed { .. }) => events.emit(Event::Warning(error.to_string())),
             agreed => agreed?,
         },
-        () = stop.stopped() => return Ok(None),
+        () = stop.stopped() => return Err(RunError::Stopped),
     }
     target.accepted.notes.iter().for_each(|line| events.emit(Event::Warning(line.clone())));
-    kept.begin(record(options, clock, &target));
-    Ok(Some(target))
+    kept.begin(record(options, clock, &target))?;
+    Ok(target)
 }
 
 /// All contexts for which prompts are needed; one that can't fit the model has none.
@@ -227,50 +228,104 @@ struct Session<'a> {
 impl Session<'_> {
     /// Everything, phase by phase.
     async fn measure(&self) {
+        let to_come: Vec<PlannedCell> = self.prepared.plan.cells.iter().filter(|cell| !self.kept.is_done(cell)).copied().collect();
         if self.options.calibrate {
-            let found = calibrations(&self.prepared.plan.cells, self.events, &self.stop).await;
-            self.kept.with(|record| record.calibration = found);
+            self.calibrations(&to_come).await;
         }
-        if self.options.prefill.standalone {
-            self.warm_up_prefill(false).await;
-            self.standalone_prefill().await;
-        } else {
-            self.warm_up_prefill(true).await;
-            self.extra_prefill().await;
-        }
+        self.prefill(!to_come.is_empty()).await;
         let mut all = true;
         if !self.options.prefill.only {
-            self.warm_up_decode().await;
+            if !to_come.is_empty() {
+                self.warm_up_decode().await;
+            }
             all = self.cells().await;
         }
-        if let Some(scraper) = &self.prepared.scraper {
-            let scrapes = scraper.since(0).into_iter().filter_map(Result::ok).collect();
-            self.kept.with(|record| record.scrapes = scrapes);
-        }
+        self.keep_scrapes();
         if all && !self.stop.is_stopped() {
             self.kept.with(|record| record.status = Status::Complete);
         }
     }
 
-    /// All cells of the plan; whether all were tried.
+    /// What comes before the matrix, as far as an earlier stretch hasn't measured it. `cells`: whether there are any
+    /// to come.
+    async fn prefill(&self, cells: bool) {
+        let done = self.kept.prefilled();
+        let options = self.prefill_options();
+        if self.options.prefill.standalone {
+            let missing: Vec<u32> = self.prepared.prefill.recorded.iter().copied().filter(|context| !done.contains(context)).collect();
+            if !missing.is_empty() || cells {
+                self.warm_up_prefill(false).await;
+            }
+            prefill::standalone(&self.bench(), &missing, &options, &self.stop, |row| self.kept.add_prefill(row)).await;
+            return;
+        }
+        let missing: Vec<u32> = self.prepared.prefill.extras.iter().copied().filter(|context| !done.contains(context)).collect();
+        if !missing.is_empty() || cells {
+            self.warm_up_prefill(true).await;
+        }
+        for context in missing {
+            if self.stop.is_stopped() {
+                return;
+            }
+            self.kept.add_prefill(prefill::ahead(&self.bench(), context, Ahead::Alone, &options, &self.stop).await);
+        }
+    }
+
+    async fn calibrations(&self, cells: &[PlannedCell]) {
+        let known = self.kept.with(|record| record.calibration.clone());
+        let found = calibrations(cells, &known, self.events, &self.stop).await;
+        self.kept.with(|record| {
+            record.calibration.extend(found);
+            record.calibration.sort_by_key(|calibration| calibration.concurrency);
+        });
+    }
+
+    fn keep_scrapes(&self) {
+        if let Some(scraper) = &self.prepared.scraper {
+            let scrapes = scraper.since(0).into_iter().filter_map(Result::ok).collect();
+            self.kept.with(|record| record.scrapes = scrapes);
+        }
+    }
+
+    /// All cells of the plan that were not measured in an earlier stretch; whether all were tried.
     async fn cells(&self) -> bool {
         let settings = self.cell_options();
-        let (mut prefilled, mut dead) = (BTreeSet::new(), 0);
+        let (mut prefilled, mut dead) = (self.kept.prefilled(), 0);
         let plan = &self.prepared.plan;
         for (index, planned) in plan.cells.iter().enumerate() {
             if self.stop.is_stopped() {
                 return false;
             }
+            if self.kept.is_done(planned) {
+                continue;
+            }
+            let (stop, slept_before_us) = (self.stop.for_cell(), slept_us());
             let filled = self.integrated_prefill(planned.context_tokens, &mut prefilled).await;
             // A server that keeps no prefixes reads the context for each stream anyway.
             let scout = !filled && !self.keeps_no_prefixes();
             let settings = CellOptions { scout, ..settings };
-            let measured = self.bench().measure(index, *planned, &settings, &self.stop).await;
+            let measured = self.bench().measure(index, *planned, &settings, &stop).await;
+            let slept_us = slept_us().saturating_sub(slept_before_us);
+            self.keep_scrapes();
+            let slept = slept_us >= SLEPT_US;
+            if slept {
+                let s = slept_us as f64 / 1e6;
+                self.events.emit(Event::Warning(format!("the machine slept for {s:.1} s: {} is no measurement", planned.place())));
+            }
             dead = if measured.window.is_none() && never_connected(&measured) { dead + 1 } else { 0 };
+            if stop.is_skipped() {
+                self.events.emit(Event::CellSkipped { cell: measured.id });
+                self.kept.with(|record| record.skipped.push(planned.place()));
+                continue;
+            }
             // A cell that was stopped before its window opened says nothing.
             if measured.window.is_some() || !measured.interrupted {
-                let cell = self.assembled(&measured);
-                let measured = MeasuredCell { layer: planned.layer, repeat: planned.repeat, order: index, cell };
+                let mut cell = self.assembled(&measured);
+                if slept {
+                    report::slept(&mut cell, slept_us);
+                }
+                let (layer, per_s) = (planned.layer, planned.place().per_s);
+                let measured = MeasuredCell { layer, per_s, repeat: planned.repeat, order: index, cell };
                 self.kept.add_cell(measured, &self.prepared.endpoint.address().to_string());
             }
             if dead == DEAD_CELLS {
@@ -287,26 +342,9 @@ impl Session<'_> {
         self.prepared.bench(self.events)
     }
 
-    /// Prefill in a phase of its own.
-    async fn standalone_prefill(&self) {
-        let options = self.prefill_options();
-        let contexts = &self.prepared.prefill.recorded;
-        prefill::standalone(&self.bench(), contexts, &options, &self.stop, |row| self.kept.add_prefill(row)).await;
-    }
-
     fn prefill_options(&self) -> StandaloneOptions {
         let prefill = &self.options.prefill;
         StandaloneOptions { duration_us: (prefill.duration_s * 1e6) as u64, metric: prefill.metric, ..StandaloneOptions::default() }
-    }
-
-    /// Prefill of contexts that the matrix doesn't have.
-    async fn extra_prefill(&self) {
-        for context in &self.prepared.prefill.extras {
-            if self.stop.is_stopped() {
-                return;
-            }
-            self.kept.add_prefill(prefill::ahead(&self.bench(), *context, Ahead::Alone, &self.prefill_options(), &self.stop).await);
-        }
     }
 
     /// The row of a context, before its first cell.
@@ -376,9 +414,10 @@ fn never_connected(measured: &CellMeasurement) -> bool {
     requests.peek().is_some() && requests.all(|request| request.outcome == Outcome::Connect)
 }
 
-/// The client's own error at each concurrency of the plan.
-async fn calibrations(cells: &[PlannedCell], events: &Events, stop: &Stop) -> Vec<Calibration> {
-    let levels: BTreeSet<u32> = cells.iter().map(|cell| cell.concurrency).collect();
+/// The client's own error at each concurrency of these cells, where it isn't known yet.
+async fn calibrations(cells: &[PlannedCell], known: &[Calibration], events: &Events, stop: &Stop) -> Vec<Calibration> {
+    let levels: BTreeSet<u32> =
+        cells.iter().map(|cell| cell.concurrency).filter(|level| known.iter().all(|known| known.concurrency != *level)).collect();
     let mut found = Vec::new();
     for concurrency in levels {
         match calibrate(&CalibrateOptions::before_a_run(concurrency), stop.clone()).await {
@@ -422,6 +461,10 @@ fn record(options: &RunOptions, clock: Clock, target: &Target) -> RunRecord {
         left_out: Vec::new(),
         events: Vec::new(),
         scrapes: Vec::new(),
+        earlier_series: tokscope_shared::report::own::RunSeries::default(),
+        stretches: Vec::new(),
+        planned: Vec::new(),
+        skipped: Vec::new(),
         decode_warmup_context: None,
         prefill: Vec::new(),
         cells: Vec::new(),

@@ -26,13 +26,13 @@ pub struct Address {
 }
 
 /// An address and the credentials that stood in it.
-pub(super) type Parsed = (Address, Option<(String, String)>);
+pub(crate) type Parsed = (Address, Option<(String, String)>);
 
 impl Address {
     /// A host name, address or URL, and a port. A URL keeps its base path (without a `/v1` at its
     /// end, which every path of ours begins with) and gets the port only if it has none; else the
     /// port is 5000 unless given.
-    pub(super) fn parse(host: &str, port: Option<u16>) -> Result<Parsed, TargetError> {
+    pub(crate) fn parse(host: &str, port: Option<u16>) -> Result<Parsed, TargetError> {
         let host = host.trim();
         let host = if host.is_empty() { "localhost" } else { host };
         let is_url = host.contains("://");

@@ -1,6 +1,7 @@
 //! What a person sees while a run goes on, and after it. It listens; nothing waits for it.
 
 mod eta;
+pub mod keys;
 mod progress;
 mod summary;
 mod tables;

@@ -203,7 +203,7 @@ async fn each_repetition_is_cold_and_the_rate_is_the_servers() {
         let server = row.server.as_ref().unwrap();
         assert!(server.is_valid(), "{}", server.invalid_reason);
         assert!((server.tok_per_sec.unwrap() / 20_000.0 - 1.0).abs() < 0.03, "{server:?}");
-        assert_eq!((server.token_source, server.cached_tokens), ("kv_computed", Some(0)));
+        assert_eq!((server.token_source.as_str(), server.cached_tokens), ("kv_computed", Some(0)));
     }
     let texts = lab.texts();
     assert_eq!(texts[0], "prefill start ctx=8k");

@@ -12,7 +12,7 @@ section! {
         @always schema: Int,
         /// `complete`, `interrupted` or `failed`.
         @always status: String,
-        /// Twelve letters that every prompt of the run carries.
+        /// Twelve letters that every prompt of the run carries; after a resume, of its first stretch.
         @always run_id: String,
         /// Begin, RFC 3339 with offset.
         @always started: String,
@@ -186,8 +186,14 @@ section! {
     pub struct Segment {
         /// Begin, RFC 3339 with offset.
         started: String,
-        /// End, RFC 3339 with offset.
+        /// End, RFC 3339 with offset; of one that was killed, when it last wrote its checkpoint.
         ended: String,
+        /// Twelve letters that the prompts of this stretch carry.
+        run_id: String,
+        /// Nanoseconds of the system's monotonic clock when the run's clock stood at 0, in this stretch.
+        origin_ns: Int,
+        /// The cells measured in it, by their place in the order of execution.
+        cells: List<Int>,
     }
 
     /// What only Tokscope records of a cell.
