@@ -226,7 +226,7 @@ fn failures(cell: &Cell, reasons: &mut Vec<Reason>) {
         Reading::Sentinel(Sentinel::Unknown) => add("no-tokens", "the rate is a negative number of unknown meaning".to_owned()),
         Reading::Zero if !failed && !looped => add("no-tokens", "the rate is 0: the cell failed or nothing was generated".to_owned()),
         Reading::Null | Reading::Absent if !failed && !looped && !slept => {
-            add("no-tokens", failure.unwrap_or("there is no rate").to_owned())
+            add("no-tokens", failure.unwrap_or("there is no rate").to_owned());
         }
         _ => {}
     }

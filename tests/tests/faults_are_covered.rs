@@ -11,12 +11,15 @@ use tokscope_tests::faults::{Line, table, variants};
 /// Accuracy of the load, and reading streams.
 const A: [u32; 27] = [1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 22, 23, 25, 26, 27, 29, 30, 31, 32];
 const B: [u32; 18] = [1, 2, 3, 4, 5, 7, 10, 11, 12, 13, 14, 16, 18, 20, 21, 22, 24, 25];
+/// Ends of the process.
+const G: [u32; 1] = [1];
 
 #[test]
 fn every_fault_has_a_test_or_a_reason_why_not() {
     let lines = table(&checkout()).unwrap();
     let listed: BTreeSet<&str> = lines.iter().map(Line::id).collect();
-    let known: BTreeSet<String> = A.iter().map(|n| format!("A{n}")).chain(B.iter().map(|n| format!("B{n}"))).collect();
+    let known: BTreeSet<String> =
+        A.iter().map(|n| format!("A{n}")).chain(B.iter().map(|n| format!("B{n}"))).chain(G.iter().map(|n| format!("G{n}"))).collect();
     assert_eq!(listed, known.iter().map(String::as_str).collect());
     for line in &lines {
         if let Line::Not { id, reason } = line {
