@@ -23,12 +23,13 @@ const SEND_BUFFER_BYTES: usize = 128 << 10;
 /// How much may wait unread behind a request that is being answered.
 pub(crate) const AHEAD_BYTES: usize = 1 << 20;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Request {
     pub(crate) method: String,
     pub(crate) path: String,
     pub(crate) query: String,
     pub(crate) request_id: Option<String>,
+    pub(crate) authorization: Option<String>,
     pub(crate) body: Vec<u8>,
     pub(crate) received: Receipt,
     pub(crate) keep_alive: bool,
@@ -265,6 +266,7 @@ fn parse_head(bytes: &[u8]) -> Result<Option<Head>, ReadError> {
         path: path.to_owned(),
         query: query.to_owned(),
         request_id: header("x-request-id").filter(|id| !id.is_empty()),
+        authorization: header("authorization"),
         body: Vec::new(),
         received: Receipt::default(),
         keep_alive: match parsed.version {
@@ -286,7 +288,8 @@ fn parse_head(bytes: &[u8]) -> Result<Option<Head>, ReadError> {
 pub(crate) struct Response {
     pub(crate) status: u16,
     pub(crate) content_type: Option<&'static str>,
-    pub(crate) allow: Option<&'static str>,
+    /// Headers besides length and type, each `name: value`.
+    pub(crate) extra: Vec<String>,
     pub(crate) body: Vec<u8>,
 }
 
@@ -295,25 +298,26 @@ impl Response {
         Self {
             status,
             content_type: Some("application/json"),
-            allow: None,
+            extra: Vec::new(),
             // Our own values always serialize; an empty body would be seen at once.
             body: serde_json::to_vec(body).unwrap_or_default(),
         }
     }
 
     pub(crate) fn text(status: u16, content_type: &'static str, body: String) -> Self {
-        Self { status, content_type: Some(content_type), allow: None, body: body.into_bytes() }
+        Self { status, content_type: Some(content_type), extra: Vec::new(), body: body.into_bytes() }
     }
 
     pub(crate) fn empty(status: u16) -> Self {
-        Self { status, content_type: None, allow: None, body: Vec::new() }
+        Self { status, content_type: None, extra: Vec::new(), body: Vec::new() }
     }
 
     /// Appends the whole response.
     pub(crate) fn write(&self, out: &mut Vec<u8>, flavour: Flavour, keep_alive: bool) {
         let mut head = start(self.status, flavour);
-        if let Some(allow) = self.allow {
-            head += &format!("allow: {allow}\r\n");
+        for line in &self.extra {
+            head += line;
+            head += "\r\n";
         }
         head += &format!("content-length: {}\r\n", self.body.len());
         if let Some(content_type) = self.content_type {
@@ -327,10 +331,15 @@ impl Response {
 fn start(status: u16, flavour: Flavour) -> String {
     let reason = match status {
         200 => "OK",
+        307 => "Temporary Redirect",
         400 => "Bad Request",
+        401 => "Unauthorized",
         404 => "Not Found",
         405 => "Method Not Allowed",
         413 => "Content Too Large",
+        429 => "Too Many Requests",
+        502 => "Bad Gateway",
+        503 => "Service Unavailable",
         _ => "Internal Server Error",
     };
     let server = match flavour {

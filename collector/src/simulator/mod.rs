@@ -42,19 +42,21 @@ mod counters;
 mod driver;
 pub mod engine;
 mod firehose;
+mod gate;
 mod http;
 mod metrics;
 mod model;
 mod openai;
 mod pin;
 mod prometheus;
+mod quirks;
 mod routes;
 mod tokens;
 pub mod truth;
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -65,6 +67,7 @@ pub use counters::{Counters, Gauges, Histogram};
 pub use firehose::Firehose;
 pub use model::{Flavour, Settings};
 pub use pin::{PinError, allowed_cpus, pin_thread};
+pub use quirks::{LARGE_MAX_TOKENS, Quirks, Refuse};
 pub use tokens::Prompt;
 pub use truth::{End, Lateness, RequestTruth, Truth};
 
@@ -143,6 +146,8 @@ pub fn start(settings: Settings, addr: SocketAddr) -> Result<Running, SimulatorE
         settings,
         commands,
         started_s: metrics::started_s(),
+        started_ns: clock::now_ns(),
+        rejected: Mutex::default(),
         next_key: AtomicU64::new(0),
         reading: tokio::sync::Mutex::default(),
     });

@@ -1,7 +1,7 @@
 //! The settings of the simulated server and the arithmetic of its timing. Pure: no clock, no
 //! randomness, no state.
 
-use super::{Firehose, SimulatorError};
+use super::{Firehose, Quirks, SimulatorError};
 
 /// Whose behaviour is imitated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -85,6 +85,9 @@ pub struct Settings {
     /// Send prebuilt answers as fast as the sockets take them, without any timing: for measuring clients
     #[arg(long, value_enum, value_name = "HOW", hide_short_help = true)]
     pub firehose: Option<Firehose>,
+    /// What makes it less obliging than a server as recorded
+    #[command(flatten)]
+    pub quirks: Quirks,
 }
 
 impl Default for Settings {
@@ -109,6 +112,7 @@ impl Default for Settings {
             empty_share: 0.005,
             prompt_tokens_details: false,
             firehose: None,
+            quirks: Quirks::default(),
         }
     }
 }
@@ -192,7 +196,7 @@ impl Settings {
         if self.model.is_empty() {
             return bad("model-name", String::new(), "a name");
         }
-        Ok(())
+        self.quirks.check()
     }
 }
 
@@ -218,7 +222,7 @@ mod tests {
     #[test]
     fn impossible_settings_are_refused_by_name() {
         type Change = fn(&mut Settings);
-        let cases: [(&str, Change); 12] = [
+        let cases: [(&str, Change); 14] = [
             ("step-base-us", |s| s.step_base_us = -1.0),
             ("step-base-us", |s| {
                 s.step_base_us = 0.0;
@@ -234,6 +238,8 @@ mod tests {
             ("max-context", |s| s.max_context = 1),
             ("kv-tokens", |s| s.kv_tokens = s.max_context - 1),
             ("model-name", |s| s.model.clear()),
+            ("loading-s", |s| s.quirks.loading_s = -1.0),
+            ("api-key", |s| s.quirks.api_key = Some(String::new())),
         ];
         for (name, change) in cases {
             let mut settings = Settings::default();

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::http::Response;
 use super::model::{Flavour, Settings};
+use super::quirks::{LARGE_MAX_TOKENS, Quirks, Refuse};
 use super::tokens::{self, Prompt};
 
 /// A chat request that will be answered.
@@ -36,6 +37,11 @@ impl Refusal {
         Self { status: 400, message: format!("1 validation error:\n  {detail}"), kind: "Bad Request", param: Some(location.to_owned()) }
     }
 
+    /// In the words of the API's inventor, which many servers have taken over.
+    fn strict(param: &str, message: String) -> Self {
+        Self { status: 400, message, kind: STRICT, param: Some(param.to_owned()) }
+    }
+
     /// As the imitated server writes it.
     pub(crate) fn response(self, flavour: Flavour) -> Response {
         let (status, body) = match flavour {
@@ -65,6 +71,7 @@ impl Refusal {
             }
             ("Bad Request", _) => (format!("Invalid JSON payload: {}", self.message.replace('\n', " ")), Some("request_body")),
             ("NotFoundError", _) => (self.message.clone(), None),
+            (STRICT, param) => (self.message.clone(), param),
             _ => {
                 let inner = self.vllm();
                 (format!("litellm.BadRequestError: Hosted_vllmException - {inner}"), None)
@@ -77,6 +84,42 @@ impl Refusal {
         }
         json!({"error": error})
     }
+}
+
+/// The kind of a refusal that only a strict server makes.
+const STRICT: &str = "invalid_request_error";
+
+/// The fields that this server was told to refuse.
+fn check_strictness(value: &Value, quirks: &Quirks) -> Result<(), Refusal> {
+    let given = |key: &str| value.get(key).filter(|given| !given.is_null());
+    let unknown = |param: &str| Err(Refusal::strict(param, format!("Unrecognized request argument supplied: {param}")));
+    if quirks.refuses(Refuse::IgnoreEos) && given("ignore_eos").is_some() {
+        return unknown("ignore_eos");
+    }
+    if quirks.refuses(Refuse::StreamOptions) && given("stream_options").is_some() {
+        return unknown("stream_options");
+    }
+    let options = given("stream_options");
+    if quirks.refuses(Refuse::ContinuousUsage) && options.is_some_and(|options| options.get("continuous_usage_stats").is_some()) {
+        return unknown("stream_options.continuous_usage_stats");
+    }
+    let temperature = given("temperature").and_then(Value::as_f64).filter(|temperature| *temperature != 1.0);
+    if let Some(temperature) = temperature.filter(|_| quirks.refuses(Refuse::Temperature)) {
+        let message = format!(
+            "Unsupported value: 'temperature' does not support {temperature} with this model. Only the default (1) value is supported."
+        );
+        return Err(Refusal::strict("temperature", message));
+    }
+    for key in ["max_tokens", "max_completion_tokens"] {
+        let asked = given(key).and_then(Value::as_i64).filter(|asked| *asked > LARGE_MAX_TOKENS);
+        if let Some(asked) = asked.filter(|_| quirks.refuses(Refuse::LargeMaxTokens)) {
+            let message = format!(
+                "{key} is too large: {asked}. This model supports at most {LARGE_MAX_TOKENS} completion tokens, whereas you provided {asked}."
+            );
+            return Err(Refusal::strict(key, message));
+        }
+    }
+    Ok(())
 }
 
 fn parse(body: &[u8]) -> Result<Value, Refusal> {
@@ -182,6 +225,7 @@ pub(crate) fn read_chat(body: &[u8], settings: &Settings) -> Result<ChatRequest,
     let value = parse(body)?;
     let tokens = chat_tokens(&value)?;
     check_model(&value, settings)?;
+    check_strictness(&value, &settings.quirks)?;
     let stream = flag(value.get("stream"));
     let stream_options = value.get("stream_options").filter(|options| !options.is_null());
     if stream_options.is_some() && !stream {

@@ -1,8 +1,9 @@
 //! The endpoints: which path answers what, for each imitated server, and the life of a connection.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::json;
 use tokio::sync::oneshot;
@@ -13,7 +14,7 @@ use super::engine::Arrival;
 use super::http::{self, Connection, ReadError, Request, Response};
 use super::model::{Flavour, Settings};
 use super::truth::Truth;
-use super::{metrics, openai, tokens};
+use super::{clock, gate, metrics, openai, tokens};
 
 /// Requests up to this long are read where they come in: less work than handing them to another thread.
 const SHORT_BODY_BYTES: usize = 32 << 10;
@@ -26,6 +27,10 @@ pub(crate) struct Server {
     pub(crate) settings: Settings,
     pub(crate) commands: Sender<Command>,
     pub(crate) started_s: f64,
+    /// The same on the monotonic clock.
+    pub(crate) started_ns: u64,
+    /// Chat requests that were answered without tokens, by status.
+    pub(crate) rejected: Mutex<BTreeMap<u16, u64>>,
     pub(crate) next_key: AtomicU64,
     /// Held by the one long request whose prompt is being split into tokens.
     pub(crate) reading: tokio::sync::Mutex<()>,
@@ -46,7 +51,24 @@ impl Server {
     pub(crate) async fn truth(&self, since_ns: u64) -> Result<Truth, Stopped> {
         let records = self.ask(|reply| Command::Records(since_ns, reply)).await?;
         // A long truth takes a while, in which requests are to be read.
-        tokio::task::spawn_blocking(|| Truth::from(records)).await.map_err(|_| Stopped)
+        let mut truth = tokio::task::spawn_blocking(|| Truth::from(records)).await.map_err(|_| Stopped)?;
+        truth.rejected = self.rejected().clone();
+        Ok(truth)
+    }
+
+    /// Nothing can go wrong while it is held.
+    fn rejected(&self) -> std::sync::MutexGuard<'_, BTreeMap<u16, u64>> {
+        self.rejected.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Answers a chat request without tokens, and counts that.
+    async fn reject(&self, connection: &Connection, response: &Response, keep_alive: bool) -> Result<(), ReadError> {
+        *self.rejected().entry(response.status).or_default() += 1;
+        self.reply(connection, response, keep_alive).await
+    }
+
+    fn up_s(&self) -> f64 {
+        clock::now_ns().saturating_sub(self.started_ns) as f64 / 1e9
     }
 
     /// Answers the requests of a connection until it ends.
@@ -68,7 +90,12 @@ impl Server {
             };
             let keep_alive = request.keep_alive;
             let is_chat = request.path == "/v1/chat/completions" && request.method == "POST";
-            let done = if is_chat {
+            let done = if let Some(response) = gate::stop(&self.settings, &request, self.up_s()) {
+                match is_chat {
+                    true => self.reject(&connection, &response, keep_alive).await,
+                    false => self.reply(&connection, &response, keep_alive).await,
+                }
+            } else if is_chat {
                 self.chat(&mut connection, request).await
             } else {
                 match self.route(&request).await {
@@ -106,7 +133,7 @@ impl Server {
             Ok(chat) => chat,
             Err(refusal) => {
                 let response = refusal.response(settings.flavour);
-                return self.reply(connection, &response, request.keep_alive).await;
+                return self.reject(connection, &response, request.keep_alive).await;
             }
         };
         let key = self.next_key.fetch_add(1, Ordering::Relaxed);
@@ -170,7 +197,7 @@ impl Server {
         };
         if request.method != allow {
             let mut response = Response::json(405, &json!({"detail": "Method Not Allowed"}));
-            response.allow = Some(allow);
+            response.extra.push(format!("allow: {allow}"));
             return Ok(response);
         }
         Ok(match request.path.as_str() {
@@ -198,6 +225,7 @@ impl Server {
             },
             "/simulator/reset" => {
                 self.ask(Command::Reset).await?;
+                self.rejected().clear();
                 Response::empty(200)
             }
             // /health and /ping
