@@ -36,6 +36,7 @@ fn guards(flavour: Flavour, path: &str) -> bool {
     match flavour {
         Flavour::Vllm => path.starts_with("/v1"),
         Flavour::Sglang => !path.starts_with("/health") && !path.starts_with("/metrics"),
+        Flavour::LlamaCpp => !matches!(path, "/health" | "/models" | "/v1/models"),
         Flavour::Proxy => !path.starts_with("/health"),
     }
 }
@@ -43,6 +44,7 @@ fn guards(flavour: Flavour, path: &str) -> bool {
 fn unauthorized(flavour: Flavour) -> Response {
     let body = match flavour {
         Flavour::Vllm | Flavour::Sglang => json!({"error": "Unauthorized"}),
+        Flavour::LlamaCpp => json!({"error": {"message": "Invalid API Key", "type": "authentication_error", "code": 401}}),
         Flavour::Proxy => json!({"error": {"message": "Authentication Error, the key is missing or wrong", "type": "auth_error",
                                            "param": "None", "code": "401"}}),
     };
@@ -53,6 +55,7 @@ fn loading(flavour: Flavour) -> Response {
     let body = match flavour {
         Flavour::Vllm | Flavour::Sglang => json!({"error": {"message": "The model is not ready yet.", "type": "ServiceUnavailableError",
                                                             "param": null, "code": 503}}),
+        Flavour::LlamaCpp => json!({"error": {"message": "Loading model", "type": "unavailable_error", "code": 503}}),
         Flavour::Proxy => json!({"error": {"message": "litellm.ServiceUnavailableError: no healthy deployment", "type": null,
                                            "param": null, "code": "503"}}),
     };
@@ -95,6 +98,8 @@ mod tests {
             assert_eq!(status(&settings, "/simulator/truth", None, 0.0), None);
         }
         assert_eq!(status(&settings(Flavour::Vllm, key()), "/metrics", None, 0.0), None);
+        assert_eq!(status(&settings(Flavour::LlamaCpp, key()), "/v1/models", None, 0.0), None);
+        assert_eq!(status(&settings(Flavour::LlamaCpp, key()), "/v1/chat/completions", None, 0.0), Some(401));
         assert_eq!(status(&settings(Flavour::Proxy, key()), "/metrics", None, 0.0), Some(401));
     }
 

@@ -5,7 +5,10 @@
 //! HTTP, chat streams, errors and metrics of vLLM 0.32, as recorded; of a bare OpenAI proxy, as
 //! LiteLLM 1.108 was recorded (`/metrics` is a 404 here); and of SGLang. Of SGLang there was no
 //! recording: it follows the public documentation and what the collector reads, and may differ
-//! from the real one in details. SGLang doesn't look at the model's name here.
+//! from the real one in details. SGLang doesn't look at the model's name here. llama.cpp's server b11434 as recorded:
+//! its slots and their contexts, counters that move when a request ends, two events in the first and last chunk,
+//! `timings` on the last event, continuous usage ignored, nearly every request accepted; but its cache keeps blocks,
+//! and what a slot computed serves them all.
 //!
 //! # Timing
 //! [`engine`] says how the simulated engine schedules, [`Settings`] has all the numbers. The same
@@ -44,11 +47,11 @@ pub mod engine;
 mod firehose;
 mod gate;
 mod http;
+mod llama_cpp;
 mod metrics;
 mod model;
 mod openai;
 mod pin;
-mod prometheus;
 mod quirks;
 mod routes;
 mod tokens;
@@ -148,6 +151,7 @@ pub fn start(settings: Settings, addr: SocketAddr) -> Result<Running, SimulatorE
         started_s: metrics::started_s(),
         started_ns: clock::now_ns(),
         rejected: Mutex::default(),
+        scraped: Mutex::default(),
         next_key: AtomicU64::new(0),
         reading: tokio::sync::Mutex::default(),
     });

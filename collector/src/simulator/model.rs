@@ -10,6 +10,8 @@ pub enum Flavour {
     Vllm,
     /// SGLang, after its public documentation.
     Sglang,
+    /// llama.cpp's server b11434, as recorded.
+    LlamaCpp,
     /// A proxy that knows only the OpenAI interface, as LiteLLM 1.108 was recorded.
     Proxy,
 }
@@ -20,6 +22,7 @@ impl Flavour {
         match self {
             Self::Vllm => "vLLM",
             Self::Sglang => "SGLang",
+            Self::LlamaCpp => "llama.cpp's server",
             Self::Proxy => "an OpenAI-compatible proxy",
         }
     }
@@ -34,7 +37,7 @@ pub struct Settings {
     /// Name of the served model
     #[arg(long = "model-name", value_name = "NAME", default_value_t = Settings::default().model)]
     pub model: String,
-    /// Longest prompt plus answer, in tokens
+    /// Longest prompt plus answer, in tokens (llama-cpp: of each slot)
     #[arg(long, value_name = "TOKENS", default_value_t = Settings::default().max_context)]
     pub max_context: u32,
     /// Seed of everything random: lengths, accepted drafts, texts
@@ -61,7 +64,7 @@ pub struct Settings {
     /// Sequences that run at once; more wait in a queue, first come, first served
     #[arg(long, default_value_t = Settings::default().slots)]
     pub slots: u32,
-    /// Tokens the KV cache holds; a request waits until prompt and answer fit
+    /// Tokens the KV cache holds; a request waits until prompt and answer fit (llama-cpp: slots times context)
     #[arg(long, value_name = "TOKENS", default_value_t = Settings::default().kv_tokens)]
     pub kv_tokens: u32,
     /// Tokens in a block of the KV cache
@@ -137,9 +140,12 @@ impl Settings {
         (self.request_overhead_us * 1e3) as u64
     }
 
-    /// Blocks in the whole KV cache.
+    /// Blocks in the whole KV cache. Each of llama.cpp's slots has a context of its own.
     pub fn kv_blocks(&self) -> u32 {
-        self.kv_tokens / self.block_tokens
+        match self.flavour {
+            Flavour::LlamaCpp => self.slots.saturating_mul(self.max_context.div_ceil(self.block_tokens)),
+            _ => self.kv_tokens / self.block_tokens,
+        }
     }
 
     /// Refuses settings that describe no server.

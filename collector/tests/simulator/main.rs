@@ -3,4 +3,5 @@
 
 mod basics;
 mod client;
+mod llama_cpp;
 mod strict;
