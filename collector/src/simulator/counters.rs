@@ -59,6 +59,18 @@ pub struct Counters {
     pub cache_hits: u64,
     /// Generated tokens.
     pub generation_tokens: u64,
+    /// Those of them whose request has ended or was given up.
+    pub ended_tokens: u64,
+    /// Time from first token to end of those requests.
+    pub ended_decode_ns: u64,
+    /// Time of prefills that ended.
+    pub prefill_ns: u64,
+    /// Prefills and decode steps that ended.
+    pub decodes: u64,
+    /// Sequences in them, added up.
+    pub busy_slots: u64,
+    /// Longest prompt and answer so far, in tokens.
+    pub longest: u64,
     /// Requests that ended by themselves.
     pub ended_stop: u64,
     /// Requests that reached their limit.
@@ -100,6 +112,12 @@ impl Counters {
             cache_queries: 0,
             cache_hits: 0,
             generation_tokens: 0,
+            ended_tokens: 0,
+            ended_decode_ns: 0,
+            prefill_ns: 0,
+            decodes: 0,
+            busy_slots: 0,
+            longest: 0,
             ended_stop: 0,
             ended_length: 0,
             aborted: 0,

@@ -230,9 +230,8 @@ impl Driver {
             Command::Cancel(key) => self.end(key, End::Disconnect),
             // Who asked may be gone; then nobody misses the answer.
             Command::Snapshot(reply) => {
-                let counters = self.engine.counters().clone();
-                let gauges = self.engine.gauges();
-                let _ = reply.send(Snapshot { counters, gauges });
+                let engines = vec![(self.engine.counters().clone(), self.engine.gauges())];
+                let _ = reply.send(Snapshot { engines, occupied: self.engine.occupied().collect() });
             }
             Command::Records(since_ns, reply) => {
                 let running = self.live.values().map(|live| &live.record);

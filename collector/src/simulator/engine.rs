@@ -55,7 +55,7 @@ impl Finish {
 }
 
 /// Tokens of one request that are due together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Emission {
     /// Whose.
     pub key: u64,
@@ -69,6 +69,32 @@ pub struct Emission {
     pub planned_tokens: u32,
     /// Set on the last one.
     pub finish: Option<Finish>,
+    /// When its prompt was begun; the same in all emissions of a request.
+    pub prefill_start_ns: u64,
+    /// When its first token was due, which is when the prompt was computed; the same in all.
+    pub first_ns: u64,
+    /// Drafted tokens that were accepted in this step, also those beyond the end of the answer; nothing without a
+    /// draft.
+    pub accepted: Option<u32>,
+}
+
+/// A request in a slot, as llama.cpp shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Occupied {
+    /// Number of the slot, from 0; the lowest free one is taken.
+    pub slot: u32,
+    /// The caller's name for the request.
+    pub key: u64,
+    /// Tokens of its prompt.
+    pub prompt_tokens: u32,
+    /// Those of them that were cached.
+    pub cached_tokens: u32,
+    /// Tokens it has got.
+    pub generated: u32,
+    /// Most tokens it may get.
+    pub max_output: u32,
+    /// Whether it always gets that many.
+    pub ignore_eos: bool,
 }
 
 #[derive(Debug)]
@@ -85,6 +111,7 @@ struct Sequence {
     first_ns: u64,
     last_ns: u64,
     gone: bool,
+    slot: u32,
 }
 
 impl Sequence {
@@ -92,7 +119,7 @@ impl Sequence {
         u64::from(self.arrival.prompt.tokens) + u64::from(self.generated)
     }
 
-    fn emission(&self, due_ns: u64, tokens: u32) -> Emission {
+    fn emission(&self, due_ns: u64, tokens: u32, accepted: Option<u32>) -> Emission {
         Emission {
             key: self.arrival.key,
             due_ns,
@@ -100,6 +127,9 @@ impl Sequence {
             cached_tokens: self.cached,
             planned_tokens: self.planned,
             finish: (self.generated == self.planned).then_some(self.finish),
+            prefill_start_ns: self.prefill_start_ns,
+            first_ns: self.first_ns,
+            accepted,
         }
     }
 }
@@ -187,6 +217,7 @@ impl Engine {
             first_ns: 0,
             last_ns: 0,
             gone: false,
+            slot: 0,
         });
         self.start_prefill();
     }
@@ -268,11 +299,37 @@ impl Engine {
         let start_ns = sequence.ready_ns.max(self.free_since_ns);
         sequence.lease = lease;
         sequence.cached = cached;
+        sequence.slot = self.free_slot();
         sequence.prefill_start_ns = start_ns;
         self.counters.cache_queries += u64::from(prompt);
         self.counters.cache_hits += u64::from(cached);
         let end_ns = start_ns.saturating_add(self.settings.prefill_ns(prompt - cached));
         self.prefill = Some(Prefill { end_ns, sequence });
+    }
+
+    /// The lowest slot that no decoding sequence has; prompts are computed one at a time.
+    fn free_slot(&self) -> u32 {
+        let mut taken = vec![false; self.decoding.len() + 1];
+        for sequence in &self.decoding {
+            if let Some(slot) = taken.get_mut(sequence.slot as usize) {
+                *slot = true;
+            }
+        }
+        taken.iter().position(|taken| !taken).unwrap_or_default() as u32
+    }
+
+    /// Requests that hold a slot, in no particular order.
+    pub fn occupied(&self) -> impl Iterator<Item = Occupied> + '_ {
+        let running = self.decoding.iter().chain(self.prefill.as_ref().map(|p| &p.sequence));
+        running.map(|sequence| Occupied {
+            slot: sequence.slot,
+            key: sequence.arrival.key,
+            prompt_tokens: sequence.arrival.prompt.tokens,
+            cached_tokens: sequence.cached,
+            generated: sequence.generated,
+            max_output: sequence.arrival.max_output,
+            ignore_eos: sequence.arrival.ignore_eos,
+        })
     }
 
     fn end_prefill(&mut self, now_ns: u64, out: &mut Vec<Emission>) {
@@ -287,9 +344,12 @@ impl Engine {
         counters.prompt_tokens += u64::from(sequence.arrival.prompt.tokens);
         counters.cached_tokens += u64::from(sequence.cached);
         counters.generation_tokens += 1;
+        counters.prefill_ns += now_ns - sequence.prefill_start_ns;
+        counters.decodes += 1;
+        counters.busy_slots += 1;
         counters.first_token.observe_ns(now_ns - sequence.arrival.received_ns);
         counters.iteration.observe(f64::from(sequence.arrival.prompt.tokens - sequence.cached));
-        out.push(sequence.emission(now_ns, 1));
+        out.push(sequence.emission(now_ns, 1, None));
         if sequence.generated == sequence.planned {
             self.retire(&sequence);
         } else {
@@ -320,18 +380,19 @@ impl Engine {
             if sequence.gone {
                 self.cache.release(&sequence.lease);
                 self.counters.aborted += 1;
+                self.leave(&sequence);
                 continue;
             }
             if at >= members {
                 self.decoding.push(sequence);
                 continue;
             }
-            let tokens = self.draw_tokens(&mut sequence);
+            let (tokens, accepted) = self.draw_tokens(&mut sequence);
             step_tokens += u64::from(tokens);
             self.counters.between_tokens.observe_ns(now_ns - sequence.last_ns);
             sequence.generated += tokens;
             sequence.last_ns = now_ns;
-            out.push(sequence.emission(now_ns, tokens));
+            out.push(sequence.emission(now_ns, tokens, accepted));
             if sequence.generated == sequence.planned {
                 self.retire(&sequence);
             } else {
@@ -339,6 +400,8 @@ impl Engine {
             }
         }
         self.counters.generation_tokens += step_tokens;
+        self.counters.decodes += 1;
+        self.counters.busy_slots += members as u64;
         self.counters.iteration.observe(step_tokens as f64);
         if self.decoding.len() < before && self.prefill.is_none() {
             self.free_since_ns = now_ns;
@@ -348,23 +411,31 @@ impl Engine {
         self.start_step(now_ns);
     }
 
-    /// How many tokens a sequence gets in a step.
-    fn draw_tokens(&mut self, sequence: &mut Sequence) -> u32 {
+    /// How many tokens a sequence gets in a step, and how many of its draft were accepted.
+    fn draw_tokens(&mut self, sequence: &mut Sequence) -> (u32, Option<u32>) {
         let shares = &self.settings.spec_accept;
         let left = sequence.planned - sequence.generated;
         if shares.is_empty() {
-            return 1;
+            return (1, None);
         }
         // One draw against falling shares: each position is accepted with its own share, and none
         // without the one before it.
         let draw = sequence.rng.f64();
         let accepted = shares.partition_point(|share| draw < *share);
         self.counters.draft(accepted);
-        (accepted as u32 + 1).min(left)
+        ((accepted as u32 + 1).min(left), Some(accepted as u32))
+    }
+
+    /// What counts when a request ends, however it does.
+    fn leave(&mut self, sequence: &Sequence) {
+        self.counters.ended_tokens += u64::from(sequence.generated);
+        self.counters.ended_decode_ns += sequence.last_ns - sequence.first_ns;
+        self.counters.longest = self.counters.longest.max(sequence.context());
     }
 
     fn retire(&mut self, sequence: &Sequence) {
         self.cache.release(&sequence.lease);
+        self.leave(sequence);
         let counters = &mut self.counters;
         match sequence.finish {
             Finish::Stop => counters.ended_stop += 1,

@@ -5,7 +5,10 @@
 //! HTTP, chat streams, errors and metrics of vLLM 0.32, as recorded; of a bare OpenAI proxy, as
 //! LiteLLM 1.108 was recorded (`/metrics` is a 404 here); and of SGLang. Of SGLang there was no
 //! recording: it follows the public documentation and what the collector reads, and may differ
-//! from the real one in details. SGLang doesn't look at the model's name here.
+//! from the real one in details. SGLang doesn't look at the model's name here. llama.cpp's server b11434 as recorded:
+//! its slots and their contexts, counters that move when a request ends, two events in the first and last chunk,
+//! `timings` on the last event, continuous usage ignored, nearly every request accepted; but its cache keeps blocks,
+//! and what a slot computed serves them all.
 //!
 //! # Timing
 //! [`engine`] says how the simulated engine schedules, [`Settings`] has all the numbers. The same
@@ -42,19 +45,21 @@ mod counters;
 mod driver;
 pub mod engine;
 mod firehose;
+mod gate;
 mod http;
+mod llama_cpp;
 mod metrics;
 mod model;
 mod openai;
 mod pin;
-mod prometheus;
+mod quirks;
 mod routes;
 mod tokens;
 pub mod truth;
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -65,6 +70,7 @@ pub use counters::{Counters, Gauges, Histogram};
 pub use firehose::Firehose;
 pub use model::{Flavour, Settings};
 pub use pin::{PinError, allowed_cpus, pin_thread};
+pub use quirks::{LARGE_MAX_TOKENS, Quirks, Refuse};
 pub use tokens::Prompt;
 pub use truth::{End, Lateness, RequestTruth, Truth};
 
@@ -143,6 +149,9 @@ pub fn start(settings: Settings, addr: SocketAddr) -> Result<Running, SimulatorE
         settings,
         commands,
         started_s: metrics::started_s(),
+        started_ns: clock::now_ns(),
+        rejected: Mutex::default(),
+        scraped: Mutex::default(),
         next_key: AtomicU64::new(0),
         reading: tokio::sync::Mutex::default(),
     });

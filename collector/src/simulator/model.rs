@@ -1,7 +1,7 @@
 //! The settings of the simulated server and the arithmetic of its timing. Pure: no clock, no
 //! randomness, no state.
 
-use super::{Firehose, SimulatorError};
+use super::{Firehose, Quirks, SimulatorError};
 
 /// Whose behaviour is imitated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -10,6 +10,8 @@ pub enum Flavour {
     Vllm,
     /// SGLang, after its public documentation.
     Sglang,
+    /// llama.cpp's server b11434, as recorded.
+    LlamaCpp,
     /// A proxy that knows only the OpenAI interface, as LiteLLM 1.108 was recorded.
     Proxy,
 }
@@ -20,6 +22,7 @@ impl Flavour {
         match self {
             Self::Vllm => "vLLM",
             Self::Sglang => "SGLang",
+            Self::LlamaCpp => "llama.cpp's server",
             Self::Proxy => "an OpenAI-compatible proxy",
         }
     }
@@ -34,7 +37,7 @@ pub struct Settings {
     /// Name of the served model
     #[arg(long = "model-name", value_name = "NAME", default_value_t = Settings::default().model)]
     pub model: String,
-    /// Longest prompt plus answer, in tokens
+    /// Longest prompt plus answer, in tokens (llama-cpp: of each slot)
     #[arg(long, value_name = "TOKENS", default_value_t = Settings::default().max_context)]
     pub max_context: u32,
     /// Seed of everything random: lengths, accepted drafts, texts
@@ -61,7 +64,7 @@ pub struct Settings {
     /// Sequences that run at once; more wait in a queue, first come, first served
     #[arg(long, default_value_t = Settings::default().slots)]
     pub slots: u32,
-    /// Tokens the KV cache holds; a request waits until prompt and answer fit
+    /// Tokens the KV cache holds; a request waits until prompt and answer fit (llama-cpp: slots times context)
     #[arg(long, value_name = "TOKENS", default_value_t = Settings::default().kv_tokens)]
     pub kv_tokens: u32,
     /// Tokens in a block of the KV cache
@@ -85,6 +88,9 @@ pub struct Settings {
     /// Send prebuilt answers as fast as the sockets take them, without any timing: for measuring clients
     #[arg(long, value_enum, value_name = "HOW", hide_short_help = true)]
     pub firehose: Option<Firehose>,
+    /// What makes it less obliging than a server as recorded
+    #[command(flatten)]
+    pub quirks: Quirks,
 }
 
 impl Default for Settings {
@@ -109,6 +115,7 @@ impl Default for Settings {
             empty_share: 0.005,
             prompt_tokens_details: false,
             firehose: None,
+            quirks: Quirks::default(),
         }
     }
 }
@@ -133,9 +140,12 @@ impl Settings {
         (self.request_overhead_us * 1e3) as u64
     }
 
-    /// Blocks in the whole KV cache.
+    /// Blocks in the whole KV cache. Each of llama.cpp's slots has a context of its own.
     pub fn kv_blocks(&self) -> u32 {
-        self.kv_tokens / self.block_tokens
+        match self.flavour {
+            Flavour::LlamaCpp => self.slots.saturating_mul(self.max_context.div_ceil(self.block_tokens)),
+            _ => self.kv_tokens / self.block_tokens,
+        }
     }
 
     /// Refuses settings that describe no server.
@@ -192,7 +202,7 @@ impl Settings {
         if self.model.is_empty() {
             return bad("model-name", String::new(), "a name");
         }
-        Ok(())
+        self.quirks.check()
     }
 }
 
@@ -218,7 +228,7 @@ mod tests {
     #[test]
     fn impossible_settings_are_refused_by_name() {
         type Change = fn(&mut Settings);
-        let cases: [(&str, Change); 12] = [
+        let cases: [(&str, Change); 14] = [
             ("step-base-us", |s| s.step_base_us = -1.0),
             ("step-base-us", |s| {
                 s.step_base_us = 0.0;
@@ -234,6 +244,8 @@ mod tests {
             ("max-context", |s| s.max_context = 1),
             ("kv-tokens", |s| s.kv_tokens = s.max_context - 1),
             ("model-name", |s| s.model.clear()),
+            ("loading-s", |s| s.quirks.loading_s = -1.0),
+            ("api-key", |s| s.quirks.api_key = Some(String::new())),
         ];
         for (name, change) in cases {
             let mut settings = Settings::default();

@@ -2,7 +2,7 @@
 //! when the kernel took them. Records and their report; the driver fills them in.
 
 use serde::{Deserialize, Serialize};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 /// Chunks remembered of ended requests, at 20 bytes each; then the oldest requests are forgotten.
@@ -86,6 +86,9 @@ pub struct Truth {
     pub now_ns: u64,
     /// Requests forgotten since the last reset because there were too many.
     pub forgotten_requests: u64,
+    /// Chat requests that were answered without tokens, by status.
+    #[serde(default)]
+    pub rejected: BTreeMap<u16, u64>,
     /// The simulator's own lateness.
     pub late_ns: Lateness,
     /// How late requests were taken up, by [`RequestTruth::taken_late_ns`]; `count` is requests.
@@ -146,6 +149,7 @@ impl From<Records> for Truth {
         Self {
             now_ns: records.now_ns,
             forgotten_requests: records.forgotten,
+            rejected: BTreeMap::new(),
             late_ns: Lateness::of(late),
             taken_late_ns: Lateness::of(taken),
             requests,

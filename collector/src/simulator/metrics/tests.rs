@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
-use super::super::prometheus::number;
+use super::prometheus::number;
 use super::*;
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ fn page_of(flavour: Flavour, spec_accept: Vec<f64>) -> String {
     let mut counters = Counters::new(settings.spec_accept.len());
     counters.prompt_tokens = 2_500_000;
     counters.first_token.observe(0.05);
-    let snapshot = Snapshot { counters, gauges: Gauges { running: 3, ..Gauges::default() } };
+    let snapshot = Snapshot { engines: vec![(counters, Gauges { running: 3, ..Gauges::default() })], occupied: Vec::new() };
     page(&settings, &snapshot, 1.796e9).unwrap()
 }
 
@@ -34,8 +34,8 @@ fn label_keys(page: &str) -> BTreeSet<(String, String)> {
 
 #[test]
 fn families_types_and_labels_are_those_recorded() {
-    let recorded = include_str!("../../tests/fixtures/transcripts/vllm/metrics.response.http");
-    let recorded_spec = include_str!("../../tests/fixtures/transcripts/vllm-spec-ngram/metrics.response.http");
+    let recorded = include_str!("../../../tests/fixtures/transcripts/vllm/metrics.response.http");
+    let recorded_spec = include_str!("../../../tests/fixtures/transcripts/vllm-spec-ngram/metrics.response.http");
     for (recorded, accept) in [(recorded, vec![]), (recorded_spec, vec![0.5; 4])] {
         let ours = page_of(Flavour::Vllm, accept).replace("tiny\\\"llama", "tiny-llama");
         assert_eq!(families(&ours), families(recorded));

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::counters::Histogram;
+use super::super::counters::Histogram;
 
 /// Labels: key and value.
 pub(crate) type Labels<'a> = &'a [(&'a str, &'a str)];

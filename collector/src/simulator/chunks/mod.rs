@@ -10,6 +10,8 @@ use super::http::{self, Response};
 use super::model::{Flavour, Settings};
 use super::tokens::mix;
 
+mod llama_cpp;
+
 /// Each is one token with the space before it.
 const WORDS: [&str; 64] = [
     "amber", "arch", "atlas", "axis", "basin", "birch", "blue", "bolt", "brass", "brook", "cabin", "cedar", "chalk", "clay", "cliff",
@@ -33,7 +35,7 @@ pub(crate) struct Answer {
     id: String,
     created: u64,
     model: String,
-    /// How every event begins.
+    /// How every event begins; llama.cpp's: how it ends.
     open: String,
     /// What stands around the text of a delta, and around its usage: built once, not for each token.
     content_delta: Around,
@@ -61,13 +63,16 @@ struct Around {
 impl Answer {
     pub(crate) fn new(settings: &Settings, request: &super::openai::ChatRequest, id: &str, key: u64, keep_alive: bool) -> Self {
         let (id, created, model) = (json!(id).to_string(), super::clock::unix_s() as u64, json!(settings.model).to_string());
-        let open = format!(r#"data: {{"id":{id},"object":"chat.completion.chunk","created":{created},"model":{model},"#);
+        let open = match settings.flavour {
+            Flavour::LlamaCpp => llama_cpp::tail(&id, created, &model),
+            _ => format!(r#"data: {{"id":{id},"object":"chat.completion.chunk","created":{created},"model":{model},"#),
+        };
         let prompt_tokens = request.prompt.tokens;
         Self {
             flavour: settings.flavour,
             stream: request.stream,
             include_usage: request.include_usage,
-            continuous_usage: request.continuous_usage && settings.flavour != Flavour::Proxy,
+            continuous_usage: request.continuous_usage && matches!(settings.flavour, Flavour::Vllm | Flavour::Sglang),
             prompt_tokens_details: settings.prompt_tokens_details,
             reasoning_share: settings.reasoning_share,
             empty_share: settings.empty_share,
@@ -109,10 +114,12 @@ impl Answer {
 
     /// Appends what these tokens put on the wire.
     pub(crate) fn emit(&mut self, emission: &Emission, out: &mut Vec<u8>) {
+        if self.stream && self.flavour == Flavour::LlamaCpp {
+            return self.llama_events(emission, out);
+        }
         let first = self.generated == 0;
-        let share = self.reasoning_share * f64::from(emission.planned_tokens);
-        let reasoning = f64::from(self.generated) < share.floor();
-        let text = self.next_text(emission);
+        let reasoning = self.is_reasoning(emission.planned_tokens);
+        let text = self.next_text(emission.tokens, emission.planned_tokens);
         self.generated += emission.tokens;
         if !self.stream {
             let whole = if reasoning { &mut self.reasoning } else { &mut self.content };
@@ -137,13 +144,18 @@ impl Answer {
         self.text = text;
     }
 
+    /// Whether the next token belongs to the reasoning.
+    fn is_reasoning(&self, planned_tokens: u32) -> bool {
+        f64::from(self.generated) < (self.reasoning_share * f64::from(planned_tokens)).floor()
+    }
+
     /// The tokens' text. A token of half a character adds nothing, the next one the whole of it.
-    fn next_text(&mut self, emission: &Emission) -> String {
+    fn next_text(&mut self, tokens: u32, planned_tokens: u32) -> String {
         let mut text = std::mem::take(&mut self.text);
         text.clear();
-        for token in 0..emission.tokens {
+        for token in 0..tokens {
             let at = self.generated + token;
-            let inside = at > 0 && at + 1 < emission.planned_tokens;
+            let inside = at > 0 && at + 1 < planned_tokens;
             if inside && !self.half && self.rng.f64() < self.empty_share {
                 self.half = true;
                 continue;
@@ -168,7 +180,7 @@ impl Answer {
                 Flavour::Sglang => {
                     r#""choices":[{"index":0,"delta":{"role":"assistant","content":"","reasoning_content":null,"tool_calls":null},"logprobs":null,"finish_reason":null,"matched_stop":null}]"#
                 }
-                Flavour::Proxy => r#""choices":[{"index":0,"delta":{"role":"assistant","content":""}}]"#,
+                Flavour::Proxy | Flavour::LlamaCpp => r#""choices":[{"index":0,"delta":{"role":"assistant","content":""}}]"#,
             },
         );
         self.running_usage(0, out);
@@ -220,7 +232,7 @@ impl Answer {
         let (prompt, completion) = (self.prompt_tokens, self.generated);
         let total = prompt + completion;
         let open = match self.flavour {
-            Flavour::Vllm | Flavour::Sglang => &self.open,
+            Flavour::Vllm | Flavour::Sglang | Flavour::LlamaCpp => &self.open,
             // As recorded, these two events have their keys in another order.
             Flavour::Proxy => &format!(
                 r#"data: {{"id":{},"created":{},"model":{},"object":"chat.completion.chunk"{FINGERPRINT},"#,
@@ -228,7 +240,7 @@ impl Answer {
             ),
         };
         match self.flavour {
-            Flavour::Vllm => {}
+            Flavour::Vllm | Flavour::LlamaCpp => {}
             Flavour::Sglang => http::chunk_of(out, |out| {
                 put(out, open);
                 put(
@@ -270,7 +282,7 @@ impl Answer {
                         false => "null".to_owned(),
                     }
                 ),
-                Flavour::Proxy => write!(
+                Flavour::Proxy | Flavour::LlamaCpp => write!(
                     out,
                     r#""choices":[{{"index":0,"delta":{{}}}}],"usage":{{"completion_tokens":{completion},"prompt_tokens":{prompt},"total_tokens":{total},"completion_tokens_details":{{"reasoning_tokens":0,"text_tokens":{completion}}},"prompt_tokens_details":{{"cached_tokens":{cached},"created_cache_tokens":0}}}}"#
                 ),
@@ -312,6 +324,7 @@ impl Answer {
                 "usage": {"prompt_tokens": prompt, "total_tokens": total,
                     "completion_tokens": completion, "prompt_tokens_details": details},
             }),
+            Flavour::LlamaCpp => self.llama_whole(&id, &model, emission),
             Flavour::Proxy => json!({
                 "id": id, "created": created, "model": model, "object": "chat.completion",
                 "system_fingerprint": "vllm-0.32.0-simulated",
@@ -331,6 +344,7 @@ impl Answer {
 /// What stands around the text of a delta.
 fn delta(flavour: Flavour, open: &str, reasoning: bool) -> Around {
     let (before, after) = match (flavour, reasoning) {
+        (Flavour::LlamaCpp, _) => return llama_cpp::delta(reasoning),
         (Flavour::Vllm, false) => (r#""delta":{"content":""#, r#""},"logprobs":null,"#),
         (Flavour::Vllm, true) => (r#""delta":{"reasoning":""#, r#""},"logprobs":null,"#),
         (Flavour::Sglang, false) => (
@@ -369,5 +383,4 @@ fn put_number(out: &mut Vec<u8>, mut number: u32) {
 const FINGERPRINT: &str = r#","system_fingerprint":"vllm-0.32.0-simulated""#;
 
 #[cfg(test)]
-#[path = "chunks_tests.rs"]
 mod tests;

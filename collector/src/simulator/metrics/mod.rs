@@ -3,14 +3,29 @@
 
 use super::clock;
 use super::counters::{Counters, Gauges};
+use super::engine::Occupied;
 use super::model::{Flavour, Settings};
-use super::prometheus::Page;
+
+mod llama_cpp;
+mod prometheus;
+
+pub(crate) use llama_cpp::{Scraped, page as llama_cpp};
+use prometheus::Page;
 
 /// What a scrape is made from.
 #[derive(Debug)]
 pub(crate) struct Snapshot {
-    pub(crate) counters: Counters,
-    pub(crate) gauges: Gauges,
+    /// Of each engine; there is one at least.
+    pub(crate) engines: Vec<(Counters, Gauges)>,
+    /// Requests in a slot.
+    pub(crate) occupied: Vec<Occupied>,
+}
+
+impl Snapshot {
+    /// Of the first engine, which for many servers is the only one.
+    fn first(&self) -> (Counters, Gauges) {
+        self.engines.first().cloned().unwrap_or_else(|| (Counters::new(0), Gauges::default()))
+    }
 }
 
 /// The page of the imitated server; a proxy has none.
@@ -18,12 +33,12 @@ pub(crate) fn page(settings: &Settings, snapshot: &Snapshot, started_s: f64) -> 
     match settings.flavour {
         Flavour::Vllm => Some(vllm(settings, snapshot, started_s)),
         Flavour::Sglang => Some(sglang(settings, snapshot)),
-        Flavour::Proxy => None,
+        Flavour::LlamaCpp | Flavour::Proxy => None,
     }
 }
 
 fn vllm(settings: &Settings, snapshot: &Snapshot, started_s: f64) -> String {
-    let Snapshot { counters, gauges } = snapshot;
+    let (counters, gauges) = &snapshot.first();
     let mut page = Page { text: String::new(), common: vec![("engine", "0"), ("model_name", &settings.model)], created: Some(started_s) };
     let p = &mut page;
     if !counters.accepted_per_pos.is_empty() {
@@ -129,7 +144,7 @@ fn vllm_cache_config(p: &mut Page<'_>, settings: &Settings) {
 }
 
 fn sglang(settings: &Settings, snapshot: &Snapshot) -> String {
-    let Snapshot { counters, gauges } = snapshot;
+    let (counters, gauges) = &snapshot.first();
     let mut page = Page { text: String::new(), common: vec![("model_name", &settings.model)], created: None };
     let p = &mut page;
     let ratio = |part: u64, whole: u64| {
@@ -176,5 +191,4 @@ pub(crate) fn started_s() -> f64 {
 }
 
 #[cfg(test)]
-#[path = "metrics_tests.rs"]
 mod tests;
