@@ -10,6 +10,7 @@
 //! - Sequences that have their first token decode together in steps. Who is there when a step
 //!   begins gets its tokens when it ends: one, and with speculation those accepted. The next
 //!   step begins at that very instant, however late the driver is.
+//! - A cold engine's first requests take longer by a factor, and so do the steps they are in.
 //! - A client that goes away frees a decoding sequence's slot at the end of the step; a prompt's
 //!   or a waiting one's at once.
 
@@ -17,122 +18,11 @@ use std::collections::VecDeque;
 
 use super::cache::{KvCache, Lease};
 use super::counters::{Counters, Gauges};
+use super::history;
 use super::model::Settings;
-use super::tokens::{Prompt, mix};
-
-/// A request as it comes in.
-#[derive(Clone, Debug)]
-pub struct Arrival {
-    /// The caller's name for it, unique.
-    pub key: u64,
-    /// When its last byte was read, in monotonic nanoseconds.
-    pub received_ns: u64,
-    /// Its prompt.
-    pub prompt: Prompt,
-    /// Most tokens it may get, at least 1; prompt and answer fit the context.
-    pub max_output: u32,
-    /// Whether it always gets that many.
-    pub ignore_eos: bool,
-}
-
-/// Why an answer ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Finish {
-    /// By itself.
-    Stop,
-    /// At its limit.
-    Length,
-}
-
-impl Finish {
-    /// As `finish_reason` has it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Stop => "stop",
-            Self::Length => "length",
-        }
-    }
-}
-
-/// Tokens of one request that are due together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Emission {
-    /// Whose.
-    pub key: u64,
-    /// When they are due, in monotonic nanoseconds.
-    pub due_ns: u64,
-    /// How many, at least 1.
-    pub tokens: u32,
-    /// Prompt tokens that came from the prefix cache; the same in all emissions of a request.
-    pub cached_tokens: u32,
-    /// How many tokens the whole answer will have.
-    pub planned_tokens: u32,
-    /// Set on the last one.
-    pub finish: Option<Finish>,
-    /// When its prompt was begun; the same in all emissions of a request.
-    pub prefill_start_ns: u64,
-    /// When its first token was due, which is when the prompt was computed; the same in all.
-    pub first_ns: u64,
-    /// Drafted tokens that were accepted in this step, also those beyond the end of the answer; nothing without a
-    /// draft.
-    pub accepted: Option<u32>,
-}
-
-/// A request in a slot, as llama.cpp shows it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Occupied {
-    /// Number of the slot, from 0; the lowest free one is taken.
-    pub slot: u32,
-    /// The caller's name for the request.
-    pub key: u64,
-    /// Tokens of its prompt.
-    pub prompt_tokens: u32,
-    /// Those of them that were cached.
-    pub cached_tokens: u32,
-    /// Tokens it has got.
-    pub generated: u32,
-    /// Most tokens it may get.
-    pub max_output: u32,
-    /// Whether it always gets that many.
-    pub ignore_eos: bool,
-}
-
-#[derive(Debug)]
-struct Sequence {
-    arrival: Arrival,
-    ready_ns: u64,
-    planned: u32,
-    finish: Finish,
-    rng: fastrand::Rng,
-    lease: Lease,
-    cached: u32,
-    generated: u32,
-    prefill_start_ns: u64,
-    first_ns: u64,
-    last_ns: u64,
-    gone: bool,
-    slot: u32,
-}
-
-impl Sequence {
-    fn context(&self) -> u64 {
-        u64::from(self.arrival.prompt.tokens) + u64::from(self.generated)
-    }
-
-    fn emission(&self, due_ns: u64, tokens: u32, accepted: Option<u32>) -> Emission {
-        Emission {
-            key: self.arrival.key,
-            due_ns,
-            tokens,
-            cached_tokens: self.cached,
-            planned_tokens: self.planned,
-            finish: (self.generated == self.planned).then_some(self.finish),
-            prefill_start_ns: self.prefill_start_ns,
-            first_ns: self.first_ns,
-            accepted,
-        }
-    }
-}
+use super::sequence::Sequence;
+pub use super::sequence::{Arrival, Emission, Finish, Occupied};
+use super::tokens::mix;
 
 #[derive(Debug)]
 struct Prefill {
@@ -166,6 +56,10 @@ pub struct Engine {
     rate_since_ns: u64,
     rate_steps: u32,
     rate_tokens: u64,
+    rate_drafts: u64,
+    rate_accepted: u64,
+    /// The step that ended last, until it is taken.
+    ended: Option<history::Step>,
 }
 
 impl Engine {
@@ -186,6 +80,9 @@ impl Engine {
             rate_since_ns: 0,
             rate_steps: 0,
             rate_tokens: 0,
+            rate_drafts: 0,
+            rate_accepted: 0,
+            ended: None,
         }
     }
 
@@ -197,6 +94,8 @@ impl Engine {
     /// Takes a request in.
     pub fn arrive(&mut self, arrival: Arrival) {
         let seed = mix(self.settings.seed ^ mix(self.arrivals));
+        let cold = self.settings.quirks.speed_up.filter(|speed_up| self.arrivals < speed_up.requests);
+        let slower = cold.map_or(1.0, |speed_up| speed_up.factor);
         self.arrivals += 1;
         let mut rng = fastrand::Rng::with_seed(seed);
         let limit = arrival.max_output.max(1);
@@ -218,6 +117,7 @@ impl Engine {
             last_ns: 0,
             gone: false,
             slot: 0,
+            slower,
         });
         self.start_prefill();
     }
@@ -261,6 +161,26 @@ impl Engine {
         }
     }
 
+    /// The decode step that ended with the last [`Self::advance`], once.
+    pub fn take_step(&mut self) -> Option<history::Step> {
+        self.ended.take()
+    }
+
+    /// Requests that hold a slot.
+    pub fn running(&self) -> usize {
+        self.decoding.len() + usize::from(self.prefill.is_some())
+    }
+
+    /// Requests in the queue.
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// All requests.
+    pub fn requests(&self) -> usize {
+        self.running() + self.waiting()
+    }
+
     /// The counters.
     pub fn counters(&self) -> &Counters {
         &self.counters
@@ -283,7 +203,7 @@ impl Engine {
 
     /// Begins the next prefill where the lane is free and the head of the queue fits.
     fn start_prefill(&mut self) {
-        if self.prefill.is_some() || self.decoding.len() >= self.settings.slots as usize {
+        if self.prefill.is_some() || self.decoding.len() >= self.settings.running_limit() {
             return;
         }
         let Some(head) = self.waiting.front() else {
@@ -303,7 +223,7 @@ impl Engine {
         sequence.prefill_start_ns = start_ns;
         self.counters.cache_queries += u64::from(prompt);
         self.counters.cache_hits += u64::from(cached);
-        let end_ns = start_ns.saturating_add(self.settings.prefill_ns(prompt - cached));
+        let end_ns = start_ns.saturating_add(scaled(self.settings.prefill_ns(prompt - cached), sequence.slower));
         self.prefill = Some(Prefill { end_ns, sequence });
     }
 
@@ -345,6 +265,7 @@ impl Engine {
         counters.cached_tokens += u64::from(sequence.cached);
         counters.generation_tokens += 1;
         counters.prefill_ns += now_ns - sequence.prefill_start_ns;
+        counters.stage_prefill.observe_ns(now_ns - sequence.prefill_start_ns);
         counters.decodes += 1;
         counters.busy_slots += 1;
         counters.first_token.observe_ns(now_ns - sequence.arrival.received_ns);
@@ -365,17 +286,19 @@ impl Engine {
     fn start_step(&mut self, now_ns: u64) {
         let context = self.decoding.iter().map(Sequence::context).sum();
         let members = self.decoding.len();
+        let slower = self.decoding.iter().map(|sequence| sequence.slower).fold(1.0, f64::max);
         if self.rate_steps == 0 {
             // The first step of those that the recent rate is over.
             self.rate_since_ns = now_ns;
         }
-        self.step = (members > 0).then(|| Step { end_ns: now_ns.saturating_add(self.settings.step_ns(members, context)), members });
+        self.step =
+            (members > 0).then(|| Step { end_ns: now_ns.saturating_add(scaled(self.settings.step_ns(members, context), slower)), members });
     }
 
     fn end_step(&mut self, now_ns: u64, out: &mut Vec<Emission>) {
         let members = self.step.take().map_or(0, |step| step.members);
         let before = self.decoding.len();
-        let mut step_tokens = 0;
+        let mut ended = history::Step { end_ns: now_ns, ..history::Step::default() };
         for (at, mut sequence) in std::mem::take(&mut self.decoding).into_iter().enumerate() {
             if sequence.gone {
                 self.cache.release(&sequence.lease);
@@ -388,7 +311,10 @@ impl Engine {
                 continue;
             }
             let (tokens, accepted) = self.draw_tokens(&mut sequence);
-            step_tokens += u64::from(tokens);
+            ended.sequences += 1;
+            ended.tokens += tokens;
+            ended.drafts += u32::from(accepted.is_some());
+            ended.accepted += accepted.unwrap_or(0);
             self.counters.between_tokens.observe_ns(now_ns - sequence.last_ns);
             sequence.generated += tokens;
             sequence.last_ns = now_ns;
@@ -399,6 +325,8 @@ impl Engine {
                 self.decoding.push(sequence);
             }
         }
+        let step_tokens = u64::from(ended.tokens);
+        self.ended = Some(ended);
         self.counters.generation_tokens += step_tokens;
         self.counters.decodes += 1;
         self.counters.busy_slots += members as u64;
@@ -407,7 +335,7 @@ impl Engine {
             self.free_since_ns = now_ns;
         }
         self.start_prefill();
-        self.watch_rate(now_ns, step_tokens);
+        self.watch_rate(now_ns, &ended);
         self.start_step(now_ns);
     }
 
@@ -440,6 +368,7 @@ impl Engine {
         match sequence.finish {
             Finish::Stop => counters.ended_stop += 1,
             Finish::Length => counters.ended_length += 1,
+            Finish::Abort => counters.aborted += 1,
         }
         let arrival = &sequence.arrival;
         let decode_ns = sequence.last_ns - sequence.first_ns;
@@ -460,9 +389,11 @@ impl Engine {
         }
     }
 
-    fn watch_rate(&mut self, now_ns: u64, tokens: u64) {
+    fn watch_rate(&mut self, now_ns: u64, step: &history::Step) {
         self.rate_steps += 1;
-        self.rate_tokens += tokens;
+        self.rate_tokens += u64::from(step.tokens);
+        self.rate_drafts += u64::from(step.drafts);
+        self.rate_accepted += u64::from(step.accepted);
         if self.decoding.is_empty() {
             self.counters.recent_tok_s = 0.0;
         } else if self.rate_steps >= RATE_STEPS {
@@ -471,9 +402,21 @@ impl Engine {
         } else {
             return;
         }
+        if self.rate_drafts > 0 {
+            let accepted = self.rate_accepted as f64 / self.rate_drafts as f64;
+            self.counters.recent_accept_length = 1.0 + accepted;
+            self.counters.recent_accept_rate = accepted / self.settings.spec_accept.len() as f64;
+        }
         self.rate_steps = 0;
         self.rate_tokens = 0;
+        self.rate_drafts = 0;
+        self.rate_accepted = 0;
     }
+}
+
+/// A duration that is longer by a factor.
+fn scaled(ns: u64, factor: f64) -> u64 {
+    if factor > 1.0 { (ns as f64 * factor) as u64 } else { ns }
 }
 
 /// A length of at least 1 with the given mean.

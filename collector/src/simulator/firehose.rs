@@ -210,6 +210,9 @@ impl Writer {
                 self.archive.clear();
                 let _ = reply.send(());
             }
+            Command::Abort(_, reply) => {
+                let _ = reply.send(());
+            }
             Command::Stop => {}
         }
     }
@@ -230,14 +233,9 @@ impl Writer {
             id,
             received_ns: arrival.received_ns,
             received_by_kernel,
-            taken_late_ns: 0,
             prompt_tokens: arrival.prompt.tokens,
-            cached_tokens: 0,
-            handed_ns: Vec::new(),
-            tokens: Vec::new(),
-            late_ns: Vec::new(),
-            end: End::Running,
             stream,
+            ..RequestTruth::default()
         };
         self.flows.push(Flow { key: arrival.key, body, socket, done, record, head: unsent, sent: 0, tokens: 0 });
     }

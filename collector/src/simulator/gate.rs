@@ -62,6 +62,20 @@ fn loading(flavour: Flavour) -> Response {
     Response::json(503, &body)
 }
 
+/// A failure that has nothing to do with the request: 429 or 500.
+pub(crate) fn trouble(flavour: Flavour, status: u16) -> Response {
+    let (message, kind) = match status {
+        429 => ("Too many requests in flight; try again later.", "RateLimitError"),
+        _ => ("Something went wrong in the engine.", "InternalServerError"),
+    };
+    let code = if flavour == Flavour::Proxy { json!(status.to_string()) } else { json!(status) };
+    let mut response = Response::json(status, &json!({"error": {"message": message, "type": kind, "param": null, "code": code}}));
+    if status == 429 {
+        response.extra.push("retry-after: 1".to_owned());
+    }
+    response
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {

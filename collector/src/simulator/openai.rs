@@ -17,6 +17,8 @@ pub(crate) struct ChatRequest {
     pub(crate) stream: bool,
     pub(crate) include_usage: bool,
     pub(crate) continuous_usage: bool,
+    /// What the client calls it; SGLang takes that for the answer's id.
+    pub(crate) rid: Option<String>,
 }
 
 /// Why a request is refused, in terms of vLLM's recorded answers; the others wrap or reword it.
@@ -336,6 +338,7 @@ pub(crate) fn read_chat(body: &[u8], settings: &Settings) -> Result<ChatRequest,
         stream,
         include_usage: options("include_usage"),
         continuous_usage: options("include_usage") && options("continuous_usage_stats"),
+        rid: value.get("rid").and_then(Value::as_str).map(str::to_owned),
     })
 }
 

@@ -1,11 +1,12 @@
 //! The endpoints: which path answers what, for each imitated server, and the life of a connection.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::json;
+use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::chunks::Answer;
@@ -13,6 +14,7 @@ use super::driver::{Command, Start};
 use super::engine::Arrival;
 use super::http::{self, Connection, ReadError, Request, Response};
 use super::model::{Flavour, Settings};
+use super::quirks::MetricsAnswer;
 use super::truth::Truth;
 use super::{clock, gate, llama_cpp, metrics, openai, tokens};
 
@@ -33,10 +35,26 @@ pub(crate) struct Server {
     pub(crate) rejected: Mutex<BTreeMap<u16, u64>>,
     /// What llama.cpp's last scrape saw.
     pub(crate) scraped: Mutex<metrics::Scraped>,
+    /// Chat requests so far, also those that were rejected.
+    pub(crate) asked: AtomicU64,
+    /// Chat requests being answered.
+    pub(crate) in_flight: AtomicUsize,
     pub(crate) next_key: AtomicU64,
     /// Held by the one long request whose prompt is being split into tokens.
     pub(crate) reading: tokio::sync::Mutex<()>,
 }
+
+/// A chat request that is being answered.
+struct InFlight<'a>(&'a AtomicUsize);
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// `/metrics` of [`MetricsAnswer::Slow`].
+const SLOW: Duration = Duration::from_secs(30);
 
 /// The driver has ended; so will the connections.
 #[derive(Debug)]
@@ -67,6 +85,17 @@ impl Server {
     async fn reject(&self, connection: &Connection, response: &Response, keep_alive: bool) -> Result<(), ReadError> {
         *self.rejected().entry(response.status).or_default() += 1;
         self.reply(connection, response, keep_alive).await
+    }
+
+    /// The status of a failure that has nothing to do with the request.
+    fn trouble(&self, others: usize) -> Option<u16> {
+        let quirks = &self.settings.quirks;
+        let draw = tokens::mix(self.settings.seed ^ tokens::mix(self.asked.fetch_add(1, Ordering::Relaxed) ^ 0xfa11));
+        if quirks.rate_limit.is_some_and(|limit| others >= limit) {
+            return Some(429);
+        }
+        // The upper 53 bits are a number from 0 to 1.
+        ((draw >> 11) as f64 / (1_u64 << 53) as f64 <= quirks.fail_share && quirks.fail_share > 0.0).then_some(500)
     }
 
     fn up_s(&self) -> f64 {
@@ -120,6 +149,11 @@ impl Server {
     /// A chat request goes to the driver, which answers it; meanwhile the connection is watched.
     async fn chat(self: &Arc<Self>, connection: &mut Connection, request: Request) -> Result<(), ReadError> {
         let settings = &self.settings;
+        let others = self.in_flight.fetch_add(1, Ordering::Relaxed);
+        let _in_flight = InFlight(&self.in_flight);
+        if let Some(status) = self.trouble(others) {
+            return self.reject(connection, &gate::trouble(settings.flavour, status), request.keep_alive).await;
+        }
         let body = request.body;
         let read = if body.len() <= SHORT_BODY_BYTES {
             openai::read_chat(&body, settings)
@@ -139,7 +173,8 @@ impl Server {
             }
         };
         let key = self.next_key.fetch_add(1, Ordering::Relaxed);
-        let suffix = request.request_id.unwrap_or_else(|| format!("{:016x}", tokens::mix(settings.seed ^ tokens::mix(key ^ 0x1d))));
+        let given = chat.rid.clone().filter(|_| settings.flavour == Flavour::Sglang).or(request.request_id);
+        let suffix = given.unwrap_or_else(|| format!("{:016x}", tokens::mix(settings.seed ^ tokens::mix(key ^ 0x1d))));
         let id = match settings.flavour {
             Flavour::Sglang => suffix,
             Flavour::Vllm | Flavour::LlamaCpp | Flavour::Proxy => format!("chatcmpl-{suffix}"),
@@ -200,7 +235,9 @@ impl Server {
             "/apply-template" if flavour == Flavour::LlamaCpp => "POST",
             "/version" | "/ping" if flavour == Flavour::Vllm => "GET",
             "/get_server_info" if flavour == Flavour::Sglang => "GET",
-            "/metrics" if flavour != Flavour::Proxy => "GET",
+            "/metrics" => "GET",
+            "/metrics/" if flavour == Flavour::Proxy => "GET",
+            "/abort_request" if flavour == Flavour::Sglang => "POST",
             "/health/liveliness" if flavour == Flavour::Proxy => "GET",
             _ => return Ok(not_found()),
         };
@@ -228,7 +265,16 @@ impl Server {
                 Ok(tokens) => Response::json(200, &tokens),
                 Err(refusal) => refusal.response(flavour),
             },
-            "/metrics" => {
+            "/abort_request" => {
+                let body: serde_json::Value = serde_json::from_slice(&request.body).unwrap_or_default();
+                let rid = body["rid"].as_str().unwrap_or_default().to_owned();
+                self.ask(|reply| Command::Abort(rid, reply)).await?;
+                Response::empty(200)
+            }
+            "/metrics" | "/metrics/" => {
+                if let Some(response) = self.broken_metrics(&request.path).await {
+                    return Ok(response);
+                }
                 let snapshot = self.ask(Command::Snapshot).await?;
                 let scraped = *self.scraped.lock().unwrap_or_else(PoisonError::into_inner);
                 if flavour == Flavour::LlamaCpp {
@@ -238,10 +284,8 @@ impl Server {
                     response.extra.push(format!("Process-Start-Time-Unix: {}", self.started_s as u64));
                     return Ok(response);
                 }
-                match metrics::page(settings, &snapshot, self.started_s) {
-                    Some(page) => Response::text(200, "text/plain; version=1.0.0; charset=utf-8", page),
-                    None => not_found(),
-                }
+                let page = metrics::page(settings, &snapshot, self.started_s);
+                Response::text(200, "text/plain; version=1.0.0; charset=utf-8", page)
             }
             "/simulator/truth" => match since_ns(&request.query) {
                 Ok(since_ns) => {
@@ -258,6 +302,24 @@ impl Server {
             // /health and /ping
             _ => Response::empty(200),
         })
+    }
+
+    /// What `/metrics` answers where that isn't a page of metrics.
+    async fn broken_metrics(&self, path: &str) -> Option<Response> {
+        let page = |status, title: &str| {
+            let text = format!("<!DOCTYPE html>\n<html><head><title>{title}</title></head><body><h1>{title}</h1></body></html>\n");
+            Some(Response::text(status, "text/html; charset=utf-8", text))
+        };
+        match self.settings.quirks.metrics {
+            MetricsAnswer::Missing => return Some(Response::json(404, &json!({"detail": "Not Found"}))),
+            MetricsAnswer::BadGateway => return page(502, "502 Bad Gateway"),
+            MetricsAnswer::Html => return page(200, "Sign in"),
+            MetricsAnswer::Slow => tokio::time::sleep(SLOW).await,
+            MetricsAnswer::Ok => {}
+        }
+        let mut moved = Response::empty(307);
+        moved.extra.push("location: /metrics/".to_owned());
+        (self.settings.flavour == Flavour::Proxy && path == "/metrics").then_some(moved)
     }
 
     fn models(&self) -> Response {

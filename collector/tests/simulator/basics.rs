@@ -246,7 +246,8 @@ fn each_flavour_has_its_own_endpoints() {
         (Flavour::Sglang, "/metrics", 200),
         (Flavour::Proxy, "/version", 404),
         (Flavour::Proxy, "/get_server_info", 404),
-        (Flavour::Proxy, "/metrics", 404),
+        (Flavour::Proxy, "/metrics", 307),
+        (Flavour::Proxy, "/metrics/", 200),
         (Flavour::Proxy, "/tokenize", 404),
         (Flavour::Proxy, "/v1/models", 200),
     ] {

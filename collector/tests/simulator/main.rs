@@ -3,5 +3,7 @@
 
 mod basics;
 mod client;
+mod engines;
 mod llama_cpp;
+mod quirks;
 mod strict;

@@ -5,7 +5,7 @@ use std::io::Write as _;
 
 use serde_json::json;
 
-use super::engine::Emission;
+use super::engine::{Emission, Finish};
 use super::http::{self, Response};
 use super::model::{Flavour, Settings};
 use super::tokens::mix;
@@ -21,6 +21,9 @@ const WORDS: [&str; 64] = [
     "vale",
 ];
 
+/// The sentence of a loop; each is one token.
+const REPEATED: [&str; 12] = [" The", " ferry", " goes", " on", " to", " the", " same", " shore", " every", " day", " again", "."];
+
 /// Who answers and for whom; the same in all chunks.
 #[derive(Debug)]
 pub(crate) struct Answer {
@@ -31,6 +34,7 @@ pub(crate) struct Answer {
     prompt_tokens_details: bool,
     reasoning_share: f64,
     empty_share: f64,
+    repeat_text: bool,
     /// Id and model are JSON strings, quotes included.
     id: String,
     created: u64,
@@ -76,6 +80,7 @@ impl Answer {
             prompt_tokens_details: settings.prompt_tokens_details,
             reasoning_share: settings.reasoning_share,
             empty_share: settings.empty_share,
+            repeat_text: settings.quirks.repeat_text,
             id,
             created,
             model,
@@ -155,6 +160,10 @@ impl Answer {
         text.clear();
         for token in 0..tokens {
             let at = self.generated + token;
+            if self.repeat_text {
+                text.push_str(REPEATED[at as usize % REPEATED.len()]);
+                continue;
+            }
             let inside = at > 0 && at + 1 < planned_tokens;
             if inside && !self.half && self.rng.f64() < self.empty_share {
                 self.half = true;
@@ -223,6 +232,20 @@ impl Answer {
         } else if self.flavour == Flavour::Sglang {
             put(out, r#","usage":null"#);
         }
+    }
+
+    /// Ends the answer before its time.
+    pub(crate) fn abort(&mut self, cached_tokens: u32, out: &mut Vec<u8>) {
+        let emission = Emission { cached_tokens, finish: Some(Finish::Abort), ..Emission::default() };
+        if !self.stream {
+            return self.whole(&emission, out);
+        }
+        if self.generated == 0 {
+            http::chunk_of(out, |out| self.role(out));
+        }
+        self.last(&emission, out);
+        http::chunk(out, b"data: [DONE]\n\n");
+        http::last_chunk(out);
     }
 
     /// What follows the last text: the finish reason where it has an event of its own, and usage.

@@ -2,7 +2,6 @@
 
 use serde_json::Value;
 
-use super::super::engine::Finish;
 use super::super::openai;
 use super::*;
 
@@ -248,6 +247,30 @@ fn llama_cpps_streams_have_the_recorded_events_in_the_recorded_chunks() {
     }
     let several = chunks_of_events(&answer(&settings(Flavour::LlamaCpp), AT_END, &[1, 3]));
     assert_eq!(several.iter().map(Vec::len).collect::<Vec<_>>(), [2, 1, 1, 1, 2, 1], "an event a token");
+}
+
+#[test]
+fn a_loop_is_one_sentence_whose_tokens_are_still_counted_right() {
+    for flavour in [Flavour::Vllm, Flavour::Sglang, Flavour::Proxy] {
+        let quirks = super::super::Quirks { repeat_text: true, ..Default::default() };
+        let events = events(&answer(&Settings { empty_share: 0.5, quirks, ..settings(flavour) }, STREAM, &[1, 3, 20, 12]));
+        let text: String = events.iter().flatten().filter_map(|event| event["choices"][0]["delta"]["content"].as_str()).collect();
+        assert_eq!(text, REPEATED.concat().repeat(3));
+        assert_eq!(super::super::tokens::of_text(&text).len(), 36);
+    }
+}
+
+#[test]
+fn an_aborted_answer_says_so() {
+    let settings = settings(Flavour::Sglang);
+    let request = openai::read_chat(br#"{"messages":[{"role":"user"}],"stream":true}"#, &settings).unwrap();
+    let mut answer = Answer::new(&settings, &request, "a", 1, true);
+    let mut out = Vec::new();
+    answer.head(&mut out);
+    answer.abort(0, &mut out);
+    let events = events(std::str::from_utf8(&out).unwrap());
+    assert_eq!(events.len(), 3);
+    assert_eq!(events[1].as_ref().unwrap()["choices"][0]["finish_reason"], "abort");
 }
 
 #[test]
