@@ -85,8 +85,11 @@ impl CellRun<'_> {
     }
 
     pub(super) async fn open(&self, source: &Arc<dyn RequestSource>, count: u32, max_requests: Option<u32>) -> Streams {
-        let options = StreamsOptions { count, max_requests, limits: self.options.limits, max_tokens: self.cell.max_tokens };
-        self.bench.load.open(self.bench.endpoint, source, &options).await
+        self.bench.load.open(self.bench.endpoint, source, &self.streams_options(count, max_requests)).await
+    }
+
+    pub(super) fn streams_options(&self, count: u32, max_requests: Option<u32>) -> StreamsOptions {
+        StreamsOptions { count, max_requests, limits: self.options.limits, max_tokens: self.cell.max_tokens }
     }
 
     pub(super) async fn scout(&mut self, source: &Arc<dyn RequestSource>) -> Option<Scout> {

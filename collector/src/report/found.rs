@@ -11,6 +11,8 @@ const STALL_US: u64 = 1_000_000;
 const STALL_GAPS: u64 = 10;
 /// Chunks of a stream that are closer than this came together.
 const TOGETHER_US: u64 = 2_000;
+/// Share of the window for which most streams may stand between two answers.
+const TOGETHER: f64 = 0.02;
 /// Share of the window's tokens that one piece may hold.
 const COARSE: f64 = 0.03;
 
@@ -33,8 +35,12 @@ pub(super) fn found_while_measuring(measured: &CellMeasurement, timeline: &Token
     }
     if let Some(window) = &measured.window {
         reasons.extend(stalled(timeline, window, measured));
-        reasons.extend(underfilled(measured, window));
-        reasons.extend(coarse(timeline, window));
+        // Neither a finite number of requests nor a schedule keeps all streams busy, nor do edges cut them.
+        if measured.is_sustained() {
+            reasons.extend(underfilled(measured, window));
+            reasons.extend(coarse(timeline, window));
+            reasons.extend(restarts_together(measured, window));
+        }
     }
     reasons.extend(prompt_length(measured));
     reasons
@@ -82,6 +88,43 @@ fn underfilled(measured: &CellMeasurement, window: &Window) -> Option<Reason> {
     let busy: u64 = measured.streams.iter().flat_map(|stream| &stream.requests).filter_map(decoding).sum();
     let mean = busy as f64 / 1e6 / window.seconds();
     (mean < 0.9 * asked).then(|| Reason::new("underfilled", format!("{mean:.1} of {asked:.0} streams were decoding on average")))
+}
+
+/// The share of the window in which most streams were between two answers, where that came about because they ended
+/// together: it hangs on where the window's edges happen to lie.
+fn restarts_together(measured: &CellMeasurement, window: &Window) -> Option<Reason> {
+    let streams = measured.streams.len();
+    let mut steps: Vec<(u64, i32)> = Vec::new();
+    for stream in &measured.streams {
+        for pair in stream.requests.windows(2) {
+            let [before, after] = pair else { continue };
+            let (Some(from), Some(to)) = (before.last_us, after.first_token_us) else { continue };
+            let (from, to) = (from.max(window.start_us), to.min(window.end_us));
+            if from < to {
+                steps.extend([(from, 1), (to, -1)]);
+            }
+        }
+    }
+    // At the same instant those that go on come first: it is no overlap.
+    steps.sort_unstable();
+    let (mut between, mut since, mut times, mut together_us) = (0, None, 0, 0);
+    for (t_us, step) in steps {
+        between += step;
+        let most = usize::try_from(between).is_ok_and(|between| 2 * between > streams);
+        match (most, since) {
+            (true, None) => (since, times) = (Some(t_us), times + 1),
+            (false, Some(from)) => (since, together_us) = (None, together_us + t_us - from),
+            _ => {}
+        }
+    }
+    let share = together_us as f64 / 1e6 / window.seconds();
+    (streams > 1 && share >= TOGETHER).then(|| {
+        let text = format!(
+            "streams restarted together {times} times: for {:.0} % of the window less than half of them were decoding",
+            share * 100.0
+        );
+        Reason::new("restarts-together", text)
+    })
 }
 
 /// The share of the window's tokens that came in one piece.

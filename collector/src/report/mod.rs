@@ -6,6 +6,7 @@ mod cell;
 mod distributions;
 mod found;
 mod methodology;
+mod open_loop;
 mod options;
 mod own_cell;
 mod startup;

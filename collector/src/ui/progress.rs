@@ -25,7 +25,7 @@ impl Listener {
             let mut kept = Vec::new();
             while let Some(stamped) = from.recv().await {
                 progress.on(&stamped);
-                if !matches!(stamped.event, Event::Tick { .. }) {
+                if !matches!(stamped.event, Event::Tick { .. } | Event::Requests { .. }) {
                     kept.push(stamped);
                 }
             }
@@ -87,6 +87,10 @@ impl Progress {
                 };
                 self.show(cell, &what, t_us);
             }
+            Event::Requests { cell, done, total, elapsed_us, tokens } => {
+                let rate = *tokens as f64 / (*elapsed_us as f64 / 1e6).max(0.001);
+                self.show(cell, &format!("{done}/{total} requests  {rate:.1} tok/s"), t_us);
+            }
             Event::CellDone { .. } | Event::CellError { .. } | Event::CellSkipped { .. } => {
                 self.done += 1;
                 self.eta.cell_ended(t_us);
@@ -94,8 +98,10 @@ impl Progress {
             _ => {}
         }
         // What the changing line says anyway needs no line of its own.
-        let passing =
-            matches!(stamped.event, Event::CellStart { .. } | Event::Ready { .. } | Event::DrainWait { .. } | Event::Drained { .. });
+        let passing = matches!(
+            stamped.event,
+            Event::CellStart { .. } | Event::Ready { .. } | Event::MeasureStart { .. } | Event::DrainWait { .. } | Event::Drained { .. }
+        );
         if self.bar.is_some() && passing {
             return;
         }
