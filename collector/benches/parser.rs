@@ -3,6 +3,7 @@
 
 use criterion::{Criterion, Throughput, criterion_group};
 use tokscope_collector::load;
+use tokscope_collector::load::text::{TextReader, TextTap, text_tap};
 
 #[path = "../tests/reader/ordinary.rs"]
 mod ordinary;
@@ -12,6 +13,7 @@ fn parser(criterion: &mut Criterion) {
         let mut group = criterion.benchmark_group(ordinary.server);
         group.throughput(Throughput::Bytes(ordinary.body.len() as u64));
         group.bench_function("framing, events and JSON in reads of 64 kB", |b| b.iter(|| ordinary::pipeline(&ordinary.body)));
+        group.bench_function("the same with the texts kept", |b| b.iter(|| kept(&ordinary.body)));
         group.throughput(Throughput::Bytes(ordinary.event_bytes() as u64));
         group.bench_function("JSON", |b| b.iter(|| ordinary::stateful(&ordinary.events)));
         group.bench_function("JSON without a memory", |b| b.iter(|| ordinary::stateless(&ordinary.events)));
@@ -20,19 +22,35 @@ fn parser(criterion: &mut Criterion) {
     }
 }
 
+/// Reads with the texts kept, as a cell does whose repetitions are looked for. The blocks go round as they do there.
+fn kept(body: &[u8]) -> usize {
+    thread_local! {
+        static TAP: (TextTap, TextReader) = text_tap();
+    }
+    TAP.with(|(tap, reader)| {
+        let outputs = ordinary::keeping(body, Some(&mut tap.writer()));
+        while let Some(block) = reader.try_next() {
+            reader.give_back(block);
+        }
+        outputs
+    })
+}
+
 /// The figures that matter in one table: the least of interleaved rounds.
 fn summary() {
     println!("{:<10} {:>42} {:>9} {:>7} {:>10}", "server", "read", "ns/event", "GB/s", "x Value");
     for ordinary in ordinary::all() {
         let (events, body) = (&ordinary.events, &ordinary.body);
-        let names = ["framing, events and JSON", "JSON", "JSON without a memory", "serde_json::Value"];
-        let bytes = [body.len(), ordinary.event_bytes(), ordinary.event_bytes(), ordinary.event_bytes()];
+        let names = ["framing, events and JSON", "the same with the texts kept", "JSON", "JSON without a memory", "serde_json::Value"];
+        let bytes = [body.len(), body.len(), ordinary.event_bytes(), ordinary.event_bytes(), ordinary.event_bytes()];
         let ns = ordinary::least_ns(
             50,
-            [&|| ordinary::pipeline(body), &|| ordinary::stateful(events), &|| ordinary::stateless(events), &|| ordinary::trees(events)],
+            [&|| ordinary::pipeline(body), &|| kept(body), &|| ordinary::stateful(events), &|| ordinary::stateless(events), &|| {
+                ordinary::trees(events)
+            }],
         );
         for ((name, bytes), one) in names.iter().zip(bytes).zip(ns) {
-            let (each, gb_s, ratio) = (one / events.len() as f64, bytes as f64 / one, ns[3] / one);
+            let (each, gb_s, ratio) = (one / events.len() as f64, bytes as f64 / one, ns[4] / one);
             println!("{:<10} {name:>42} {each:>9.1} {gb_s:>7.2} {ratio:>10.1}", ordinary.server);
         }
     }

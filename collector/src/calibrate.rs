@@ -52,7 +52,7 @@ pub fn step_us(concurrency: u32) -> u64 {
 }
 
 /// What the client got wrong.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Calibration {
     /// Streams at once.
     pub concurrency: u32,
@@ -159,8 +159,9 @@ async fn measure(options: &CalibrateOptions, simulator: &simulator::Running) -> 
     let source: Arc<dyn RequestSource> = Arc::new(Fixed { head, body: body.to_string().into() });
     let load = Load::start(clock, 1)?;
     let count = options.concurrency;
-    let streams =
-        load.open(&endpoint, &source, &StreamsOptions { count, max_requests: None, limits: LoadLimits::default(), max_tokens }).await;
+    let streams = load
+        .open(&endpoint, &source, &StreamsOptions { count, max_requests: None, limits: LoadLimits::default(), max_tokens, text: None })
+        .await;
     streams.start();
     let until_us = clock.now_us() + u64::try_from(LIMIT.as_micros()).unwrap_or(u64::MAX / 2);
     while !streams.progress().iter().all(|p| p.tokens() > 0) && !streams.all_ended() && clock.now_us() < until_us {

@@ -9,7 +9,7 @@ use rustix::time::{ClockId, clock_gettime};
 /// The run's clock. Copies share the same origin, so their readings can be compared.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
-    origin_ns: u64,
+    origin_ns: i64,
     started: Timestamp,
 }
 
@@ -17,20 +17,33 @@ impl Clock {
     /// Starts the run's clock now.
     #[must_use]
     pub fn start() -> Self {
-        Self { origin_ns: monotonic_ns(), started: Timestamp::now() }
+        Self { origin_ns: whole(monotonic_ns()), started: Timestamp::now() }
     }
 
-    /// `CLOCK_MONOTONIC` at the run's start, in nanoseconds. Stamps that another process on this
-    /// machine took from the same clock become ours by subtracting it.
+    /// The clock of a run that began earlier, perhaps before the machine was started anew: it goes on by the wall
+    /// clock, and never before `least_us`. Where `earlier_ns`, the origin then, still says the same, it is kept to the
+    /// nanosecond.
     #[must_use]
-    pub fn origin_ns(&self) -> u64 {
+    pub fn go_on(started: Timestamp, earlier_ns: i64, least_us: u64) -> Self {
+        let wall_us = i64::try_from(Timestamp::now().duration_since(started).as_micros()).unwrap_or(i64::MAX);
+        let (now_ns, least_us) = (whole(monotonic_ns()), i64::try_from(least_us).unwrap_or(i64::MAX));
+        let earlier_us = now_ns.saturating_sub(earlier_ns) / 1_000;
+        let same = earlier_us >= least_us && (earlier_us - wall_us).abs() < SAME_US;
+        let origin_ns = if same { earlier_ns } else { now_ns.saturating_sub(wall_us.max(least_us).saturating_mul(1_000)) };
+        Self { origin_ns, started }
+    }
+
+    /// `CLOCK_MONOTONIC` at the run's start, in nanoseconds; below 0 if the machine was started since. Stamps that
+    /// another process on this machine took from the same clock become ours by subtracting it.
+    #[must_use]
+    pub fn origin_ns(&self) -> i64 {
         self.origin_ns
     }
 
     /// Microseconds since the run's start.
     #[must_use]
     pub fn now_us(&self) -> u64 {
-        monotonic_ns().saturating_sub(self.origin_ns) / 1_000
+        whole(monotonic_ns()).saturating_sub(self.origin_ns).max(0).unsigned_abs() / 1_000
     }
 
     /// A `CLOCK_MONOTONIC` stamp in nanoseconds as microseconds since the run's start; negative if
@@ -80,6 +93,22 @@ pub fn rfc3339(t: &Zoned) -> String {
     t.strftime("%Y-%m-%dT%H:%M:%S%.6f%:z").to_string()
 }
 
+/// The wall clock may have been put right by so much since an earlier stretch of the run.
+const SAME_US: i64 = 1_000_000;
+
+fn whole(ns: u64) -> i64 {
+    i64::try_from(ns).unwrap_or(i64::MAX)
+}
+
+/// How long the machine has slept since it was started, microseconds: what `CLOCK_BOOTTIME` counts and
+/// `CLOCK_MONOTONIC` doesn't. Only its growth says something.
+#[must_use]
+pub fn slept_us() -> u64 {
+    let (awake, all) = (monotonic_ns(), clock_gettime(ClockId::Boottime));
+    let all = all.tv_sec.unsigned_abs() * 1_000_000_000 + all.tv_nsec.unsigned_abs();
+    all.saturating_sub(awake) / 1_000
+}
+
 /// CPU time used by the calling thread so far, in microseconds.
 #[must_use]
 pub fn thread_cpu_us() -> u64 {
@@ -108,7 +137,28 @@ mod tests {
         let b = clock.now_us();
         let mapped = clock.us_of_monotonic_ns(ns);
         assert!(i64::try_from(a).unwrap() <= mapped && mapped <= i64::try_from(b).unwrap());
-        assert_eq!(clock.us_of_monotonic_ns(clock.origin_ns() - 1), -1);
+        assert_eq!(clock.us_of_monotonic_ns(clock.origin_ns().unsigned_abs() - 1), -1);
+    }
+
+    #[test]
+    fn a_run_that_goes_on_keeps_its_origin_or_goes_by_the_wall_clock() {
+        let first = Clock::start();
+        let started = first.started().timestamp();
+        assert_eq!(Clock::go_on(started, first.origin_ns(), 0).origin_ns(), first.origin_ns());
+        // Started an hour ago, before the machine was.
+        let before = started - Duration::from_secs(3600);
+        let later = Clock::go_on(before, first.origin_ns() + 5_000_000_000_000, 0);
+        assert!((3_600_000_000..3_601_000_000).contains(&later.now_us()), "{}", later.now_us());
+        assert!(later.origin_ns() < first.origin_ns() - 3_590_000_000_000);
+        // A wall clock that was put back does not let events overtake each other.
+        assert!(Clock::go_on(started, i64::MAX / 2, 7_000_000).now_us() >= 7_000_000);
+    }
+
+    #[test]
+    fn a_machine_that_is_awake_does_not_sleep_more() {
+        let before = slept_us();
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(slept_us() - before < 5_000);
     }
 
     #[test]

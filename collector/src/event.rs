@@ -1,7 +1,10 @@
 //! What the pipeline tells the terminal, the event log, the checkpoint and the host while it runs,
-//! and the predecessor's wording of it. It draws nothing and keeps nothing.
+//! and the predecessor's wording of it. It draws nothing, and keeps what the report will say.
+
+use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Zoned;
+use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::clock::Clock;
@@ -14,6 +17,44 @@ pub struct Stamped {
     pub t_us: u64,
     /// What happened.
     pub event: Event,
+}
+
+/// An event as it is kept: in words, so that those of an earlier stretch of the run stand beside those of this one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Logged {
+    /// Microseconds since the run's start.
+    pub t_us: u64,
+    /// What kind.
+    pub kind: String,
+    /// The predecessor's words for it.
+    pub text: String,
+    /// The same as a line of `event_log`.
+    pub line: String,
+}
+
+/// What happened so far, of what is kept. Copies share it.
+#[derive(Clone, Debug, Default)]
+pub struct Log(Arc<Mutex<Vec<Logged>>>);
+
+impl Log {
+    /// One that goes on after these.
+    #[must_use]
+    pub fn after(earlier: Vec<Logged>) -> Self {
+        Self(Arc::new(Mutex::new(earlier)))
+    }
+
+    /// All of it.
+    #[must_use]
+    pub fn entries(&self) -> Vec<Logged> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn add(&self, stamped: &Stamped, wall: &Zoned) {
+        let Some(text) = stamped.event.log_text() else { return };
+        let line = format!("{} {text}", wall.strftime("%H:%M:%S"));
+        let entry = Logged { t_us: stamped.t_us, kind: stamped.event.kind().to_owned(), text, line };
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(entry);
+    }
 }
 
 /// Which cell an event is about.
@@ -38,6 +79,33 @@ impl std::fmt::Display for CellId {
     }
 }
 
+/// On which side of a cell the server is waited for, in the predecessor's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Boundary {
+    /// Before it.
+    Before,
+    /// After it was measured.
+    After,
+    /// After it was skipped.
+    AfterSkipped,
+    /// After an answer repeated itself.
+    AfterLoop,
+    /// After it failed.
+    AfterError,
+}
+
+impl std::fmt::Display for Boundary {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Before => "before",
+            Self::After => "after",
+            Self::AfterSkipped => "after skipped",
+            Self::AfterLoop => "after loop",
+            Self::AfterError => "after stream error",
+        })
+    }
+}
+
 /// What happened.
 #[derive(Clone, Debug)]
 pub enum Event {
@@ -57,19 +125,36 @@ pub enum Event {
     Startup(String),
     /// Something the user should know about.
     Warning(String),
-    /// The server still works on something: the cell waits for it.
+    /// A phase besides the cells begins or ends, in the predecessor's words.
+    Line(String),
+    /// The server works on more than it used to: it is waited for.
     DrainWait {
-        /// Cell about to begin.
+        /// The cell.
         cell: CellId,
+        /// Whether before or after it.
+        boundary: Boundary,
         /// Requests running.
         running: u64,
         /// Requests waiting.
         queue: u64,
     },
-    /// The server is idle again.
+    /// The server is at rest again.
     Drained {
-        /// Cell about to begin.
+        /// The cell.
         cell: CellId,
+        /// Whether before or after it.
+        boundary: Boundary,
+    },
+    /// An answer repeats itself: the cell ends.
+    LoopFound {
+        /// The cell.
+        cell: CellId,
+        /// `content` or `reasoning`.
+        channel: String,
+        /// Characters of a cycle.
+        period: u64,
+        /// Whole cycles when it was noticed.
+        cycles: u64,
     },
     /// A cell begins.
     CellStart {
@@ -146,6 +231,8 @@ pub enum Event {
         cell: CellId,
         /// Tokens a second; absent if there is no number.
         tps: Option<f64>,
+        /// With speculative decoding: steps a second, and tokens a step.
+        norm: Option<(f64, f64)>,
     },
     /// A cell failed.
     CellError {
@@ -170,8 +257,10 @@ impl Event {
             Self::Planned { .. } => "planned",
             Self::Startup(_) => "startup",
             Self::Warning(_) => "warning",
+            Self::Line(_) => "phase",
             Self::DrainWait { .. } => "drain-wait",
             Self::Drained { .. } => "drained",
+            Self::LoopFound { .. } => "loop",
             Self::CellStart { .. } => "cell-start",
             Self::ScoutDone { .. } => "scout-done",
             Self::Ready { .. } => "ready",
@@ -197,15 +286,22 @@ impl Event {
             Self::BenchmarkStart { engine } => format!("benchmark start engine={engine}"),
             Self::Startup(text) => format!("startup {text}"),
             Self::Warning(text) => format!("startup WARNING: {text}"),
-            Self::DrainWait { cell, running, queue } => {
-                format!("waiting for scheduler drain before {cell}: running={running} queue={queue}")
+            Self::Line(text) => text.clone(),
+            Self::DrainWait { cell, boundary, running, queue } => {
+                format!("waiting for scheduler drain {boundary} {cell}: running={running} queue={queue}")
             }
-            Self::Drained { cell } => format!("scheduler drained before {cell}"),
+            Self::Drained { cell, boundary } => format!("scheduler drained {boundary} {cell}"),
+            Self::LoopFound { cell, channel, period, cycles } => {
+                format!("ERROR: loop {cell} {channel} period={period} chars cycles={cycles}")
+            }
             Self::CellStart { cell } => format!("cell start {cell}"),
             Self::Ready { cell, reason, .. } => format!("ready {cell} {reason}"),
             Self::WarmupTimeout { cell, reason, .. } => format!("warmup timeout {cell} {reason}"),
             Self::MeasureStart { cell, what } => format!("measure start {cell} {what}"),
-            Self::CellDone { cell, tps } => format!("cell done {cell} {:.1} tok/s", (*tps)?),
+            Self::CellDone { cell, tps, norm: None } => format!("cell done {cell} {:.1} tok/s", (*tps)?),
+            Self::CellDone { cell, tps, norm: Some((steps, length)) } => {
+                format!("cell done {cell} {:.1} tok/s | norm {steps:.1} step/s len={length:.2}", (*tps)?)
+            }
             Self::CellError { cell, text } => format!("ERROR {cell}: {text}"),
             Self::CellSkipped { cell } => format!("cell skipped {cell}"),
             Self::Planned { .. } | Self::ScoutDone { .. } | Self::Requests { .. } | Self::Tick { .. } => return None,
@@ -231,28 +327,36 @@ pub fn context_label(tokens: u32) -> String {
 pub struct Events {
     clock: Clock,
     to: Option<UnboundedSender<Stamped>>,
+    log: Log,
 }
 
 impl Events {
     /// Events that go to `to`.
     #[must_use]
     pub fn new(clock: Clock, to: UnboundedSender<Stamped>) -> Self {
-        let to = Some(to);
-        Self { clock, to }
+        Self::logged(clock, to, Log::default())
+    }
+
+    /// The same, and they are kept in `log`.
+    #[must_use]
+    pub fn logged(clock: Clock, to: UnboundedSender<Stamped>, log: Log) -> Self {
+        Self { clock, to: Some(to), log }
     }
 
     /// Events that nobody hears.
     #[must_use]
     pub fn silent(clock: Clock) -> Self {
-        Self { clock, to: None }
+        Self { clock, to: None, log: Log::default() }
     }
 
     /// Emits `event`, stamped now. A listener that is gone is no error.
     pub fn emit(&self, event: Event) {
         if let Some(to) = &self.to {
             let t_us = self.clock.now_us();
+            let stamped = Stamped { t_us, event };
+            self.log.add(&stamped, &self.clock.wall_at(t_us));
             // The run goes on without its listener.
-            let _ = to.send(Stamped { t_us, event });
+            let _ = to.send(stamped);
         }
     }
 }
@@ -268,7 +372,11 @@ mod tests {
         let wall: Zoned = "2026-12-02T03:04:05+00:00[UTC]".parse().unwrap();
         let line = |e: Event| e.log_line(&wall);
         assert_eq!(line(Event::CellStart { cell }).unwrap(), "03:04:05 cell start C=8 ctx=64k");
-        let done = |tps| line(Event::CellDone { cell, tps });
+        let done = |tps| line(Event::CellDone { cell, tps, norm: None });
+        let norm = Event::CellDone { cell, tps: Some(145.491_6), norm: Some((52.534, 2.769_5)) };
+        assert_eq!(line(norm).unwrap(), "03:04:05 cell done C=8 ctx=64k 145.5 tok/s | norm 52.5 step/s len=2.77");
+        let found = Event::LoopFound { cell, channel: "content".into(), period: 130, cycles: 31 };
+        assert_eq!(line(found).unwrap(), "03:04:05 ERROR: loop C=8 ctx=64k content period=130 chars cycles=31");
         assert_eq!(done(Some(145.491_6)).unwrap(), "03:04:05 cell done C=8 ctx=64k 145.5 tok/s");
         assert_eq!(done(None), None, "no number, no line with a number");
         assert_eq!(
@@ -276,12 +384,16 @@ mod tests {
             "03:04:05 warmup timeout C=8 ctx=64k running_reqs=5/8"
         );
         assert_eq!(
-            line(Event::DrainWait { cell, running: 1, queue: 0 }).unwrap(),
+            line(Event::DrainWait { cell, boundary: Boundary::Before, running: 1, queue: 0 }).unwrap(),
             "03:04:05 waiting for scheduler drain before C=8 ctx=64k: running=1 queue=0"
         );
         assert_eq!(
             line(Event::MeasureStart { cell, what: "request-count=40".into() }).unwrap(),
             "03:04:05 measure start C=8 ctx=64k request-count=40"
+        );
+        assert_eq!(
+            line(Event::Drained { cell, boundary: Boundary::AfterLoop }).unwrap(),
+            "03:04:05 scheduler drained after loop C=8 ctx=64k"
         );
         assert_eq!(context_label(1000), "1000");
         assert_eq!(context_label(1536), "1k");

@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod calibrate;
 pub mod cell;
+pub mod checkpoint;
 pub mod cli;
 pub mod clock;
 pub mod event;
@@ -11,7 +12,9 @@ pub mod kernel_time;
 pub mod load;
 pub mod output;
 pub mod plan;
+pub mod prefill;
 pub mod prompt;
+pub mod repetition;
 pub mod report;
 pub mod run;
 pub mod scrape;

@@ -2,6 +2,10 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+/// What a checkpoint's name ends in.
+const CHECKPOINT: &str = ".resume.json";
 
 /// The name where none is given.
 const DEFAULT_STEM: &str = "benchmark_results";
@@ -12,6 +16,12 @@ pub enum OutputError {
     /// A file or a checkpoint is there.
     #[error("--output {0}: there is a file of that name; choose another name, or give --overwrite to replace it")]
     Taken(PathBuf),
+    /// The checkpoint of a run that isn't finished is there.
+    #[error("--output {0}: there is a run of that name that isn't finished; go on with it by --resume, or give --overwrite to begin anew")]
+    Unfinished(PathBuf),
+    /// The run to be gone on with has a checkpoint there, but the report is another one's.
+    #[error("--output {0}: that report is of another run than the checkpoint beside it; give --overwrite as well to replace it")]
+    Another(PathBuf),
     /// The name is a folder.
     #[error("--output {0}: that is a folder; name a file in it, as in {0}/report.json")]
     Folder(PathBuf),
@@ -41,6 +51,8 @@ pub enum OutputError {
 pub struct Output {
     path: PathBuf,
     overwrite: bool,
+    /// What stands there is of this very run: it is replaced also by a partial report.
+    ours: bool,
 }
 
 impl Output {
@@ -60,15 +72,45 @@ impl Output {
         if path.exists() && !path.is_file() {
             return Err(OutputError::NoFile(path));
         }
-        if taken(&path) && !overwrite {
-            return Err(OutputError::Taken(path));
-        }
         // A link stays one: what it points to is replaced.
         if let Ok(real) = path.canonicalize() {
             path = real;
         }
+        if !overwrite && checkpoint_of(&path).exists() {
+            return Err(OutputError::Unfinished(path));
+        }
+        if !overwrite && path.exists() {
+            return Err(OutputError::Taken(path));
+        }
         probe(&path).map_err(|source| OutputError::NotWritable { path: path.clone(), source })?;
-        Ok(Output { path, overwrite })
+        Ok(Output { path, overwrite, ours: false })
+    }
+
+    /// The place of a run that goes on: what it left there is replaced.
+    ///
+    /// # Errors
+    /// The report there is another run's (unless `overwrite`), or the place can't be written to.
+    pub fn go_on(path: PathBuf, run_id: &str, overwrite: bool) -> Result<Self, OutputError> {
+        let ours = is_of(&path, run_id);
+        if path.exists() && !ours && !overwrite {
+            return Err(OutputError::Another(path));
+        }
+        probe(&path).map_err(|source| OutputError::NotWritable { path: path.clone(), source })?;
+        Ok(Output { path, overwrite, ours })
+    }
+
+    /// The run's checkpoint.
+    pub fn checkpoint(&self) -> PathBuf {
+        checkpoint_of(&self.path)
+    }
+
+    /// Takes away what a partial report of this run left beside the name, now that there is a whole one.
+    pub fn remove_partial(&self, run_id: &str) {
+        let partial = beside(&self.path, ".partial.json");
+        if is_of(&partial, run_id) {
+            // Nothing depends on it.
+            let _ = std::fs::remove_file(partial);
+        }
     }
 
     /// The file as asked for.
@@ -83,10 +125,10 @@ impl Output {
     /// The disk is full or the folder is gone; what stood at the place before still does.
     pub fn write(&self, text: &str, complete: bool) -> Result<PathBuf, OutputError> {
         let mut path = self.path.clone();
-        if !complete && self.overwrite && path.exists() {
+        if !complete && self.overwrite && !self.ours && path.exists() {
             path = beside(&path, ".partial.json");
         }
-        match write_whole(&path, text, self.overwrite || path != self.path) {
+        match write_whole(&path, text, self.overwrite || self.ours || path != self.path) {
             // Somebody took the name while we measured: the report is worth more than the name.
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
                 let other = (2..).map(|n| numbered(&path, n)).find(|path| !taken(path)).unwrap_or_else(|| path.clone());
@@ -99,7 +141,42 @@ impl Output {
     }
 }
 
+/// Held while a file is written.
+static WRITING: Mutex<()> = Mutex::new(());
+
+/// Waits until nothing is half written, and lets nothing be written from then on. For whoever ends the program at once.
+pub fn hold_still() {
+    std::mem::forget(WRITING.lock().unwrap_or_else(PoisonError::into_inner));
+}
+
+/// Writes a file that is replaced again and again: under another name first, which a killed process leaves to the next
+/// one. When it returns, name and bytes are on the disk.
+///
+/// # Errors
+/// What the system says. What stood there before still does.
+pub fn replace_for_good(path: &Path, text: &str) -> std::io::Result<()> {
+    let _writing = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let temporary = path.with_file_name(format!(".{name}.tmp"));
+    let write = || {
+        let mut file = std::fs::File::create(&temporary)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        std::fs::rename(&temporary, path)
+    };
+    write().inspect_err(|_| drop(std::fs::remove_file(&temporary)))?;
+    // Some network folders can't be synced; the bytes are there under their name.
+    let _ = sync_folder(path);
+    Ok(())
+}
+
+/// A new name is on the disk only when its folder is.
+fn sync_folder(path: &Path) -> std::io::Result<()> {
+    std::fs::File::open(folder(path))?.sync_all()
+}
+
 fn write_whole(path: &Path, text: &str, replace: bool) -> std::io::Result<()> {
+    let _writing = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
     let mut builder = tempfile::Builder::new();
     builder.prefix(".tokscope-");
     // A temporary file is private; a report is as readable as any file the user makes.
@@ -108,7 +185,10 @@ fn write_whole(path: &Path, text: &str, replace: bool) -> std::io::Result<()> {
     let mut file = builder.tempfile_in(folder(path))?;
     file.write_all(text.as_bytes())?;
     file.as_file().sync_all()?;
-    if replace { file.persist(path).map(drop) } else { file.persist_noclobber(path).map(drop) }.map_err(|error| error.error)
+    if replace { file.persist(path).map(drop) } else { file.persist_noclobber(path).map(drop) }.map_err(|error| error.error)?;
+    // The bytes are there under their name. Some network folders can't be synced.
+    let _ = sync_folder(path);
+    Ok(())
 }
 
 /// Tries the folder and, where it is free, the very name.
@@ -123,7 +203,25 @@ fn probe(path: &Path) -> std::io::Result<()> {
 
 /// A name is taken where the report or its checkpoint exists.
 fn taken(path: &Path) -> bool {
-    path.exists() || beside(path, ".resume.json").exists()
+    path.exists() || checkpoint_of(path).exists()
+}
+
+/// A report's checkpoint.
+pub fn checkpoint_of(report: &Path) -> PathBuf {
+    beside(report, CHECKPOINT)
+}
+
+/// The report whose checkpoint this is, by its name.
+pub fn report_of(checkpoint: &Path) -> Option<PathBuf> {
+    let name = checkpoint.file_name()?.to_str()?.strip_suffix(CHECKPOINT)?;
+    (!name.is_empty()).then(|| checkpoint.with_file_name(name))
+}
+
+/// Whether the file is a report of this run.
+fn is_of(path: &Path, run_id: &str) -> bool {
+    let Ok(bytes) = std::fs::read(path) else { return false };
+    let Ok(report) = serde_json::from_slice::<serde_json::Value>(&bytes) else { return false };
+    report["tokscope"]["run_id"] == run_id
 }
 
 fn free_name() -> PathBuf {
@@ -171,7 +269,8 @@ mod tests {
         assert!(matches!(Output::claim(Some(&nowhere), false), Err(OutputError::NotWritable { .. })));
         let resumable = dir.path().join("b.json");
         std::fs::write(dir.path().join("b.json.resume.json"), "{}").unwrap();
-        assert!(matches!(Output::claim(Some(&resumable), false), Err(OutputError::Taken(_))));
+        assert!(matches!(Output::claim(Some(&resumable), false), Err(OutputError::Unfinished(_))));
+        assert!(Output::claim(Some(&resumable), true).is_ok());
         let too_long = dir.path().join(format!("{}.json", "x".repeat(300)));
         assert!(matches!(Output::claim(Some(&too_long), false), Err(OutputError::NotWritable { .. })));
         assert!(matches!(Output::claim(Some(&dir.path().join("c.json/")), false), Err(OutputError::Folder(_))));
@@ -191,6 +290,37 @@ mod tests {
         assert_eq!(output.write("new", true).unwrap(), path);
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "new");
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn a_run_that_goes_on_replaces_what_is_its_own_and_nothing_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.json");
+        std::fs::write(&path, r#"{"tokscope": {"run_id": "abc"}}"#).unwrap();
+        assert!(matches!(Output::go_on(path.clone(), "xyz", false), Err(OutputError::Another(_))));
+        let output = Output::go_on(path.clone(), "abc", false).unwrap();
+        assert_eq!(output.write("part", false).unwrap(), path);
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "part");
+        std::fs::write(dir.path().join("a.json.partial.json"), r#"{"tokscope": {"run_id": "abc"}}"#).unwrap();
+        output.remove_partial("xyz");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
+        output.remove_partial("abc");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+        assert_eq!(report_of(&output.checkpoint()), Some(path));
+        assert_eq!(report_of(Path::new("x/.resume.json")), None);
+    }
+
+    #[test]
+    fn a_checkpoint_is_replaced_whole_and_a_killed_process_leaves_nothing_that_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.json.resume.json");
+        std::fs::write(dir.path().join(".a.json.resume.json.tmp"), "half").unwrap();
+        for text in ["one", "two"] {
+            replace_for_good(&path, text).unwrap();
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+        }
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+        assert!(replace_for_good(&dir.path().join("gone/a.json"), "three").is_err());
     }
 
     #[test]

@@ -71,6 +71,7 @@ pub const REASONS: &[Rule] = &[
     rule("no-tokens", Verdict::Invalid, "There is no rate: nothing was generated, or the cell failed before it could be measured."),
     rule("server-fallback", Verdict::Invalid, "The rate is the server's own, with any other client's tokens; the client counted none."),
     rule("not-run", Verdict::Invalid, "The cell was left out or skipped; there is no measurement."),
+    rule("slept", Verdict::Invalid, "The machine slept while the cell was measured."),
     rule("interrupted", Verdict::Limited, "The run was interrupted inside the window: it is shorter than asked for."),
     rule("warmup-timed-out", Verdict::Limited, "The streams were not all decoding steadily when the window opened."),
     rule("underfilled", Verdict::Limited, "Fewer requests ran than the concurrency asked for."),
@@ -80,8 +81,26 @@ pub const REASONS: &[Rule] = &[
     rule("client-limited", Verdict::Limited, "The measuring client could not keep up."),
     rule("rate-not-reached", Verdict::Limited, "Requests were not sent at the rate asked for, or not when they were due."),
     rule("unfinished", Verdict::Suspect, "Requests were still unanswered when answers were given up: they are in no latency."),
+    rule("late-requests", Verdict::Limited, "Streams stood idle between two requests, so the load was less than asked for."),
     rule("foreign-traffic", Verdict::Suspect, "The server worked for somebody else as well."),
+    rule("leftovers", Verdict::Suspect, "Requests of the cell before were still on the server when this one began."),
     rule("coarse-chunks", Verdict::Suspect, "Tokens came in few large pieces, so the window's edges decide over a good part of them."),
+    rule(
+        "one-piece",
+        Verdict::Suspect,
+        "Answers came in one piece, not as they were generated: times to the first token and by token mean nothing.",
+    ),
+    rule(
+        "tokens-below-chunks",
+        Verdict::Suspect,
+        "The server counted fewer tokens than it sent pieces of text: its usage may leave some out.",
+    ),
+    rule(
+        "unknown-text",
+        Verdict::Suspect,
+        "Many events held no text in a known place: where that is output, the times to the first token and by token are wrong.",
+    ),
+    rule("no-finish-reason", Verdict::Suspect, "Answers ended without a finish reason: an error may have broken them off."),
     rule("prompt-length", Verdict::Suspect, "The prompts were not as long as the context says, by the server's own count."),
     rule("place-unknown", Verdict::Suspect, "The file doesn't say at which concurrency and context length the cell was measured."),
     rule("source-unknown", Verdict::Suspect, "The file doesn't say what the tokens were counted by."),
@@ -214,29 +233,50 @@ fn failures(cell: &Cell, reasons: &mut Vec<Reason>) {
         || (failure.is_some() && rate.value().is_some());
     let looped = cell.loop_detected.yes() || source == "invalid_exact_repetition" || rate == Reading::Sentinel(Sentinel::Repetition);
     if looped {
-        add("repetition", "the text repeated itself".to_owned());
+        add("repetition", repetition(cell));
     }
+    // So does a machine that slept: the connections are gone when it wakes up.
+    let slept = cell.tokscope.get().is_some_and(|own| own.reasons.items().any(|reason| reason.code.str() == Some("slept")));
     // A loop ends its own streams: those errors are no finding of their own.
-    if failed && !looped {
+    if failed && !looped && !slept {
         let what = match (errors, failure) {
             (_, Some(text)) => text.to_owned(),
             (1, None) => "one stream ended with an error".to_owned(),
             (n, None) if n > 1 => format!("{n} streams ended with errors"),
             _ => "a stream failed".to_owned(),
         };
-        add("stream-failed", what);
+        add("stream-failed", what + &failed_share(cell).unwrap_or_default());
     }
     match rate {
         Reading::Sentinel(Sentinel::KvBudget | Sentinel::Skipped) => add("not-run", rate.absence().unwrap_or_default().to_owned()),
         Reading::Sentinel(Sentinel::Unknown) => add("no-tokens", "the rate is a negative number of unknown meaning".to_owned()),
         Reading::Zero if !failed && !looped => add("no-tokens", "the rate is 0: the cell failed or nothing was generated".to_owned()),
-        Reading::Null | Reading::Absent if !failed && !looped => add("no-tokens", failure.unwrap_or("there is no rate").to_owned()),
+        Reading::Null | Reading::Absent if !failed && !looped && !slept => {
+            add("no-tokens", failure.unwrap_or("there is no rate").to_owned());
+        }
         _ => {}
     }
     if source == "prometheus_fallback" || source == "none" {
         let counted = cell.client_output_tokens.i64().map_or_else(String::new, |n| format!(" (the client counted {n} tokens)"));
         add("server-fallback", format!("the rate is the server's own{counted}"));
     }
+}
+
+/// What repeated itself, as far as the file tells.
+fn repetition(cell: &Cell) -> String {
+    let confirmed = cell.loop_diagnostics.items().find(|found| found.status.str() == Some("confirmed"));
+    let told = confirmed.and_then(|found| Some((found.channel.str()?, found.period_chars.i64()?, found.complete_cycles.i64()?)));
+    let Some((channel, period, cycles)) = told else { return "the text repeated itself".to_owned() };
+    format!("the {channel} repeated itself: {cycles} times the same {period} characters")
+}
+
+/// Requests that failed, of all, where the file tells of each: those we cut ourselves are neither.
+fn failed_share(cell: &Cell) -> Option<String> {
+    let classes = &cell.tokscope.get()?.series.get()?.requests.get()?.class;
+    let over: Vec<&String> = classes.items().filter(|class| *class != "cut-by-us").collect();
+    let failed = over.iter().filter(|class| **class != "finished").count();
+    (failed > 0 && over.len() > 1)
+        .then(|| format!("; {failed} of {} requests that ended failed ({:.0} %)", over.len(), failed as f64 / over.len() as f64 * 100.0))
 }
 
 /// What was not as asked for.
@@ -417,7 +457,8 @@ fn own_error(calibration: &Calibration) -> Option<String> {
     let tokens = calibration.tokens_off.i64().zip(calibration.tokens.i64()).and_then(|(off, all)| {
         // A chunk a stream may lie on the other side of an edge.
         let edge = calibration.concurrency.i64()?.checked_mul(calibration.tokens_per_chunk.i64()?)?;
-        let too_much = off.abs() > edge && off.abs() as f64 > TOKENS_OFF * all as f64;
+        let most = off.saturating_abs();
+        let too_much = most > edge && most as f64 > TOKENS_OFF * all as f64;
         too_much.then(|| format!("the count by {off:+} of {all} tokens"))
     });
     let found: Vec<String> = [ttft, itl, tokens].into_iter().flatten().collect();
@@ -444,7 +485,7 @@ fn hints(cell: &Cell, reasons: &mut Vec<Reason>) {
     }
     let longest = cell.request_samples.items().filter_map(|sample| sample.output_tokens.i64()).max();
     if let Some(tokens) = longest.filter(|tokens| *tokens >= 2048)
-        && cell.loop_detection_enabled.is_absent()
+        && !cell.loop_detection_enabled.yes()
     {
         add("loop-unguarded", format!("up to {tokens} tokens a request, without a guard against repeated text"));
     }

@@ -142,6 +142,10 @@ fn what_the_client_recorded_of_itself_is_judged() {
         ),
         (json!({ "client": { "calibration": { "tokens": 10_000, "tokens_off": -51, "concurrency": 17, "tokens_per_chunk": 3 } } }), vec![]),
         (json!({ "client": { "calibration": { "tokens": 10_200, "tokens_off": 51, "concurrency": 16, "tokens_per_chunk": 3 } } }), vec![]),
+        (
+            json!({ "client": { "calibration": { "tokens": 10_000, "tokens_off": i64::MIN, "concurrency": 16, "tokens_per_chunk": 3 } } }),
+            vec!["client-limited"],
+        ),
         (json!({ "reconciled": { "running_mean": 4.6 } }), vec![]),
         (json!({ "reconciled": { "running_mean": 4.8 } }), vec!["foreign-traffic"]),
         (json!({ "client": { "bad_events": 0 } }), vec![]),

@@ -19,8 +19,13 @@ pub(super) async fn run(server: &Server, job: Job) -> Result<Used, String> {
     let endpoint = Endpoint::resolve(&server.address, &TrustedRoots::default(), PATIENCE).await.map_err(|error| error.to_string())?;
     let load = on_cpu(job.cpu, || Load::start(Clock::start(), 1).map_err(|error| format!("no load thread could be had ({error})"))).await?;
     let source: Arc<dyn RequestSource> = Arc::new(Requests::new(server, job));
-    let options =
-        StreamsOptions { count: job.streams, max_requests: Some(job.requests), limits: LoadLimits::default(), max_tokens: job.max_tokens };
+    let options = StreamsOptions {
+        count: job.streams,
+        max_requests: Some(job.requests),
+        limits: LoadLimits::default(),
+        max_tokens: job.max_tokens,
+        text: None,
+    };
     let streams = load.open(&Arc::new(endpoint), &source, &options).await;
     streams.start();
     streams.ended().await;

@@ -6,9 +6,12 @@ use crate::event::CellId;
 use crate::load::health::{ClientHealth, TickLateness};
 use crate::load::record::{Outcome, RequestRecord, StreamRecord};
 use crate::load::schedule::Schedule;
+use crate::load::text::Channel;
 use crate::load::tokens::WindowTokens;
 use crate::plan::{CellLoad, PlannedCell};
+use crate::repetition::Repetition;
 use crate::scrape::snapshot::ServerWindow;
+use tokscope_shared::stats::{Speculation, percentile, sorted};
 
 /// A half-open span of the run's clock: `[start_us, end_us)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +81,88 @@ pub struct IdleWait {
     pub running: Option<u64>,
     /// Requests waiting at the last look, if told.
     pub waiting: Option<u64>,
+    /// Whether they are those of the cell before, which did not end in time.
+    pub left_over: bool,
+}
+
+/// How the server came to rest after a cell.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Drain {
+    /// How long it took, microseconds.
+    pub waited_us: u64,
+    /// Requests that were open when the streams were closed.
+    pub open: usize,
+    /// Those of them that the server was asked to end, and said it would.
+    pub taken_back: usize,
+    /// Whether it was as before the cell then; absent if its metrics do not tell.
+    pub back: Option<bool>,
+    /// Requests running at the last look, if told.
+    pub running: Option<u64>,
+    /// Requests waiting at the last look, if told.
+    pub waiting: Option<u64>,
+}
+
+/// Text that repeats itself.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LoopFinding {
+    /// Of which group of the cell's streams, from 0: the scout, warm-ups, the streams themselves.
+    pub group: u32,
+    /// The stream.
+    pub stream: u32,
+    /// The request's number in its stream.
+    pub request: u32,
+    /// Where the text stood.
+    pub channel: Channel,
+    /// When it was noticed, microseconds on the run's clock.
+    pub t_us: u64,
+    /// The request's tokens by then, where the server tells.
+    pub tokens: Option<u32>,
+    /// What repeats itself.
+    pub repetition: Repetition,
+}
+
+/// What the guard against repetitions found.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Loops {
+    /// At most one for each request and channel.
+    pub findings: Vec<LoopFinding>,
+    /// Findings that are not kept.
+    pub omitted: u64,
+    /// Bytes of text that were not looked at, because they came too fast.
+    pub lost_bytes: u64,
+    /// The group that was measured.
+    pub last_group: u32,
+}
+
+impl Loops {
+    /// The first one that is sure.
+    #[must_use]
+    pub fn confirmed(&self) -> Option<&LoopFinding> {
+        self.findings.iter().filter(|found| found.repetition.confirmed).min_by_key(|found| found.t_us)
+    }
+}
+
+/// Speculative decoding over a window, by the server's counters, or by its gauges where it has no others.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct SpeculationFound {
+    /// Share of the drafted tokens that were accepted.
+    pub accept_rate: Option<f64>,
+    /// Tokens of a step with a draft.
+    pub accept_length: Option<f64>,
+    /// Steps of sequences.
+    pub engine_steps: Option<f64>,
+    /// Tokens a step, also those without a draft.
+    pub effective_length: Option<f64>,
+    /// Steps a second.
+    pub steps_per_s: Option<f64>,
+}
+
+impl SpeculationFound {
+    /// Steps a second and tokens a step, where both are known.
+    #[must_use]
+    pub fn norm(&self) -> Option<(f64, f64)> {
+        self.steps_per_s.zip(self.effective_length)
+    }
 }
 
 /// What a schedule asked for.
@@ -136,6 +221,10 @@ pub struct CellMeasurement {
     /// The predecessor's `ready_reason` of a failed cell: `stream_failure_during_warmup` or
     /// `stream_failure_during_measurement`'s stem, as the report writes it.
     pub failure_phase: Option<FailurePhase>,
+    /// What the guard against repetitions found; absent where there was none.
+    pub loops: Option<Loops>,
+    /// What happened after it on the server.
+    pub drain: Drain,
 }
 
 /// When the first stream failed.
@@ -145,6 +234,10 @@ pub enum FailurePhase {
     Warmup,
     /// After.
     Measurement,
+    /// A loop, found before the window opened.
+    LoopInWarmup,
+    /// A loop, found after.
+    LoopInMeasurement,
 }
 
 impl FailurePhase {
@@ -154,7 +247,15 @@ impl FailurePhase {
         match self {
             Self::Warmup => "stream_failure_during_warmup",
             Self::Measurement => "stream_failure_during_measurement",
+            Self::LoopInWarmup => "loop_detected_during_warmup",
+            Self::LoopInMeasurement => "loop_detected_during_measurement",
         }
+    }
+
+    /// Whether the text repeated itself.
+    #[must_use]
+    pub fn is_loop(self) -> bool {
+        matches!(self, Self::LoopInWarmup | Self::LoopInMeasurement)
     }
 }
 
@@ -169,6 +270,48 @@ impl CellMeasurement {
         let seconds = self.window?.seconds();
         let tokens = self.tokens.as_ref()?.tokens;
         (tokens > 0 && seconds > 0.0).then(|| tokens as f64 / seconds)
+    }
+
+    /// Speculative decoding in the window; `None` where the server doesn't draft, or doesn't tell.
+    #[must_use]
+    pub fn speculation(&self) -> Option<SpeculationFound> {
+        let tps = self.aggregate_tps();
+        let counted = self.tokens.as_ref().map(|tokens| tokens.tokens as f64);
+        let output = self.server.generation_tokens.map(|delta| delta.delta).filter(|delta| *delta > 0.0).or(counted);
+        let spec = self.server.spec.as_ref().zip(output);
+        let by_counters = spec.and_then(|(spec, output)| Speculation::new(spec.drafts, spec.draft_tokens, spec.accepted_tokens, output));
+        if let Some(found) = by_counters {
+            return Some(SpeculationFound {
+                accept_rate: Some(found.accept_rate),
+                accept_length: Some(found.accept_length),
+                engine_steps: Some(found.engine_steps),
+                effective_length: Some(found.effective_length),
+                steps_per_s: tps.map(|tps| found.steps_per_s(tps)),
+            });
+        }
+        // Without counters: the median of rate by acceptance length, each pair from one scrape of the window.
+        let accept_length = self.server.spec_accept_length.map(|gauge| gauge.mean);
+        let steps_per_s = percentile(&sorted(self.server.steps_per_s.iter().copied()), 50.0).filter(|steps| *steps > 0.0);
+        accept_length.or(steps_per_s)?;
+        Some(SpeculationFound {
+            accept_rate: self.server.spec_accept_rate.map(|gauge| gauge.mean),
+            accept_length,
+            engine_steps: steps_per_s.zip(self.window).map(|(steps, window)| steps * window.seconds()),
+            effective_length: tps.zip(steps_per_s).map(|(tps, steps)| tps / steps),
+            steps_per_s,
+        })
+    }
+
+    /// Prompt tokens of the requests from here that the server may have counted between the two scrapes of its counter.
+    /// A server may count a prompt when it begins, when its first token comes, or when it ends, and one that was given
+    /// up at any time or never: all that could count do. A length the server never told is taken for the longest.
+    #[must_use]
+    pub fn prompt_tokens_meanwhile(&self) -> Option<f64> {
+        let counted = self.server.prompt_tokens?;
+        let requests = || self.streams.iter().flat_map(|stream| &stream.requests);
+        let longest = requests().filter_map(|r| r.prompt_tokens).max()?;
+        let around = requests().filter(|r| r.sent_us.is_some_and(|sent| sent <= counted.to_us) && r.ended_us >= counted.from_us);
+        Some(around.map(|r| f64::from(r.prompt_tokens.unwrap_or(longest))).sum())
     }
 
     /// How late the client's tick was inside the window; without a window, over all of the cell.

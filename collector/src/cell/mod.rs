@@ -1,6 +1,8 @@
 //! One cell: idle, scout, then by its kind of load streams, ready, window; or a number of requests; or a schedule of
-//! them. It measures and judges nothing.
+//! them; and at last the drain. It measures and judges nothing.
 
+mod isolation;
+mod loops;
 pub mod measurement;
 mod open_loop;
 mod phases;
@@ -8,5 +10,6 @@ mod ready;
 mod requests;
 mod run;
 
-pub use measurement::{CellMeasurement, FailurePhase, IdleWait, OpenLoop, Scout, Warmup, Window};
+pub use isolation::Isolation;
+pub use measurement::{CellMeasurement, Drain, FailurePhase, IdleWait, LoopFinding, Loops, OpenLoop, Scout, Warmup, Window};
 pub use run::{Bench, CellOptions};

@@ -43,7 +43,7 @@ impl CellRun<'_> {
         // Connections are used when they are needed.
         result.client.start_spread_us = None;
         let stopped = self.stop.is_stopped();
-        let limit_reached = !ended && !stopped;
+        let limit_reached = !ended && !stopped && !self.loops();
         result.open_loop = Some(OpenLoop { per_s, poisson, schedule, begin_us, connections, answer_limit_us, limit_reached });
         let end_us = if stopped { ended_us.clamp(window.start_us, window.end_us) } else { window.end_us };
         result.window = Some(Window { end_us, ..window });

@@ -1,10 +1,10 @@
-//! The phases of a cell in which time passes: waiting for an idle server, the scout, the warm-up,
-//! the window.
+//! The phases of a cell in which time passes: the scout, the warm-up, the window. What comes before and after is in
+//! `isolation`.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::measurement::{IdleWait, Scout, Warmup, Window};
+use super::measurement::{Scout, Warmup, Window};
 use super::ready::{Look, Metrics, Readiness};
 use super::run::{CellRun, JOIN_LIMIT};
 use crate::event::Event;
@@ -31,65 +31,14 @@ pub(super) struct Measured {
 }
 
 impl CellRun<'_> {
-    /// Waits until nothing runs or waits on the server. Without metrics there is nothing to wait for.
-    pub(super) async fn wait_for_idle(&mut self) -> IdleWait {
-        let mut idle = IdleWait::default();
-        let Some(scraper) = self.bench.scraper else {
-            return idle;
-        };
-        let begun_us = self.now_us();
-        let mut told = false;
-        let mut failed = 0;
-        loop {
-            let asked_us = self.now_us();
-            scraper.scrape_now();
-            let seen = tokio::select! {
-                seen = scraper.wait_since(asked_us, Duration::from_secs(5)) => seen,
-                () = self.stop.stopped() => None,
-            };
-            let values = seen.map(|s| s.values);
-            // Metrics that don't say whether the server is idle, or that don't come, never will.
-            failed = if values.is_none() { failed + 1 } else { 0 };
-            let silent = values.as_ref().is_some_and(|v| v.running.is_none() || v.waiting.is_none());
-            if silent || failed == 2 {
-                idle.idle = None;
-                break;
-            }
-            let counts = values.and_then(|v| Some((v.running? as u64, v.waiting? as u64)));
-            if let Some((running, waiting)) = counts {
-                idle.running = Some(running);
-                idle.waiting = Some(waiting);
-                idle.idle = Some(running == 0 && waiting == 0);
-                if idle.idle == Some(true) {
-                    break;
-                }
-                if !told {
-                    told = true;
-                    self.emit(Event::DrainWait { cell: self.id, running, queue: waiting });
-                }
-            }
-            let waited = self.now_us() - begun_us;
-            if waited >= self.options.idle_limit_us || self.stop.is_stopped() {
-                break;
-            }
-            tokio::select! {
-                () = tokio::time::sleep(Duration::from_micros(SCRAPE_EVERY_US)) => {}
-                () = self.stop.stopped() => {}
-            }
-        }
-        idle.waited_us = self.now_us() - begun_us;
-        if told && idle.idle == Some(true) {
-            self.emit(Event::Drained { cell: self.id });
-        }
-        idle
+    pub(super) async fn open(&mut self, source: &Arc<dyn RequestSource>, count: u32, max_requests: Option<u32>) -> Streams {
+        let options = self.streams_options(count, max_requests);
+        self.bench.load.open(self.bench.endpoint, source, &options).await
     }
 
-    pub(super) async fn open(&self, source: &Arc<dyn RequestSource>, count: u32, max_requests: Option<u32>) -> Streams {
-        self.bench.load.open(self.bench.endpoint, source, &self.streams_options(count, max_requests)).await
-    }
-
-    pub(super) fn streams_options(&self, count: u32, max_requests: Option<u32>) -> StreamsOptions {
-        StreamsOptions { count, max_requests, limits: self.options.limits, max_tokens: self.cell.max_tokens }
+    pub(super) fn streams_options(&mut self, count: u32, max_requests: Option<u32>) -> StreamsOptions {
+        let text = self.guard.as_mut().map(super::loops::LoopGuard::tap);
+        StreamsOptions { count, max_requests, limits: self.options.limits, max_tokens: self.cell.max_tokens, text }
     }
 
     pub(super) async fn scout(&mut self, source: &Arc<dyn RequestSource>) -> Option<Scout> {
@@ -133,7 +82,7 @@ impl CellRun<'_> {
         let mut next_scrape_us = 0;
         let mut next_tick_us = 0;
         loop {
-            if self.stop.is_stopped() || streams.all_ended() {
+            if self.stop.is_stopped() || streams.all_ended() || self.loops() {
                 return false;
             }
             let now_us = self.now_us();
@@ -185,6 +134,7 @@ impl CellRun<'_> {
         Look {
             t_us: now_us,
             active: u32::try_from(active).unwrap_or(u32::MAX),
+            answering: u32::try_from(progress.iter().filter(|p| p.is_answering()).count()).unwrap_or(u32::MAX),
             all_finished_one: progress.iter().all(|p| p.finished() > 0),
             server,
         }
@@ -212,7 +162,7 @@ impl CellRun<'_> {
             if now_us >= end_us {
                 break;
             }
-            if streams.all_ended() {
+            if streams.all_ended() || self.loops() {
                 died = true;
                 break;
             }
@@ -234,6 +184,11 @@ impl CellRun<'_> {
         streams.stop();
         let end_us = if died { closed_us } else { end_us };
         Measured { window: Window { start_us, end_us }, died }
+    }
+
+    /// Whether the text is known to repeat itself: the cell is lost.
+    pub(super) fn loops(&self) -> bool {
+        self.guard.as_ref().is_some_and(super::loops::LoopGuard::is_confirmed)
     }
 
     fn tick(&self, in_window: bool, elapsed_us: u64, tokens: u64, active_streams: u32) {

@@ -8,6 +8,8 @@ pub(super) struct Look {
     pub(super) t_us: u64,
     /// Streams that received something lately.
     pub(super) active: u32,
+    /// Streams in the middle of an answer.
+    pub(super) answering: u32,
     /// Whether every stream has finished a request: with short requests not all are ever active at once.
     pub(super) all_finished_one: bool,
     /// Running and waiting as a scrape since the start says; `None` if metrics can't be had.
@@ -31,6 +33,32 @@ pub(super) struct Readiness {
     /// The last look at which nothing waited on the server.
     no_queue_us: Option<u64>,
     last: Option<Look>,
+    together: Together,
+    /// The most that a server without metrics answered at once, if it takes them one after the other.
+    one_by_one: Option<u32>,
+}
+
+/// How many streams were answered at once, since they have been up.
+#[derive(Clone, Copy, Debug, Default)]
+struct Together {
+    looks: u32,
+    /// Looks at which any was.
+    busy: u32,
+    most: u32,
+}
+
+impl Together {
+    fn look(&mut self, answering: u32) {
+        self.looks += 1;
+        self.busy += u32::from(answering > 0);
+        self.most = self.most.max(answering);
+    }
+
+    /// The server is at work most of the time, and yet never at more than half of the streams: it takes them one
+    /// after the other. Answers of a token or two are over too soon to tell.
+    fn one_by_one(&self, concurrency: u32) -> bool {
+        concurrency > 1 && self.busy * 2 >= self.looks && self.most * 2 <= concurrency
+    }
 }
 
 /// Requests that end together wait together for a moment: a queue that was empty so short a time ago is none.
@@ -38,7 +66,16 @@ const QUEUE_MEMORY_US: u64 = 1_000_000;
 
 impl Readiness {
     pub(super) fn new(concurrency: u32, stable_us: u64, metrics: Metrics) -> Self {
-        Self { concurrency, stable_us, metrics, since_us: None, no_queue_us: None, last: None }
+        Self {
+            concurrency,
+            stable_us,
+            metrics,
+            since_us: None,
+            no_queue_us: None,
+            last: None,
+            together: Together::default(),
+            one_by_one: None,
+        }
     }
 
     /// Takes a look into account; the reason, in the predecessor's words, once the streams are up.
@@ -49,10 +86,21 @@ impl Readiness {
         }
         if !self.is_up(&look) {
             self.since_us = None;
+            self.together = Together::default();
             return None;
         }
         let since = *self.since_us.get_or_insert(look.t_us);
-        (look.t_us - since >= self.stable_us).then(|| self.reason(&look))
+        self.together.look(look.answering);
+        if look.t_us - since < self.stable_us {
+            return None;
+        }
+        // Gauges say it better, where there are any.
+        if self.metrics == Metrics::Unavailable && self.together.one_by_one(self.concurrency) {
+            self.since_us = Some(look.t_us);
+            self.one_by_one = Some(std::mem::take(&mut self.together).most);
+            return None;
+        }
+        Some(self.reason(&look))
     }
 
     fn is_up(&self, look: &Look) -> bool {
@@ -96,6 +144,9 @@ impl Readiness {
             }
             _ => {}
         }
+        if let Some(most) = self.one_by_one {
+            return format!("active_streams={most}/{c}");
+        }
         match look.active {
             0 => "no_generation".to_owned(),
             active if active < c => format!("active_streams={active}/{c}"),
@@ -119,7 +170,7 @@ mod tests {
     use super::*;
 
     fn look(t_us: u64, active: u32, server: Option<(f64, f64)>) -> Look {
-        Look { t_us, active, all_finished_one: false, server }
+        Look { t_us, active, answering: active, all_finished_one: false, server }
     }
 
     const UP: Option<(f64, f64)> = Some((4.0, 0.0));
@@ -155,6 +206,22 @@ mod tests {
         let mut r = Readiness::new(2, 1_000_000, Metrics::Unavailable);
         assert_eq!(r.look(look(0, 2, None)), None);
         assert_eq!(r.look(look(1_000_000, 2, None)).unwrap(), "metrics_unavailable, active_streams=2/2, stable=1.0s");
+    }
+
+    #[test]
+    fn without_metrics_a_server_that_takes_one_at_a_time_is_not_up() {
+        let mut r = Readiness::new(4, 1_000_000, Metrics::Unavailable);
+        for n in 0..50 {
+            let one = Look { answering: u32::from(n % 4 > 0), all_finished_one: true, ..look(n * 100_000, 4, None) };
+            assert_eq!(r.look(one), None, "{n}");
+        }
+        assert_eq!(r.missing(), "active_streams=1/4");
+        // All at once for a moment is enough, and so are answers that are too short to be seen.
+        for answering in [[1, 4], [0, 0]] {
+            let mut r = Readiness::new(4, 1_000_000, Metrics::Unavailable);
+            let seen = |n: u64| Look { answering: answering[n as usize % 2], all_finished_one: true, ..look(n * 100_000, 4, None) };
+            assert!((0..=10).find_map(|n| r.look(seen(n))).is_some(), "{answering:?}");
+        }
     }
 
     #[test]

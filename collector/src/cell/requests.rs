@@ -73,8 +73,9 @@ impl CellRun<'_> {
     }
 
     /// As many streams as the concurrency says, or as there are requests.
-    pub(super) async fn open_paced(&self, source: &Arc<dyn RequestSource>, pace: &Pace) -> Streams {
-        self.bench.load.open_paced(self.bench.endpoint, source, &self.streams_options(self.cell.concurrency, None), pace).await
+    pub(super) async fn open_paced(&mut self, source: &Arc<dyn RequestSource>, pace: &Pace) -> Streams {
+        let options = self.streams_options(self.cell.concurrency, None);
+        self.bench.load.open_paced(self.bench.endpoint, source, &options, pace).await
     }
 
     /// A scrape of which the counters are known not to lie inside.
@@ -88,8 +89,8 @@ impl CellRun<'_> {
         }
     }
 
-    /// Waits until all streams have ended, `until_us` or the user's stop, and says how far they are. Whether they
-    /// have ended.
+    /// Waits until all streams have ended, `until_us`, the user's stop or a loop, and says how far they are. Whether
+    /// they have ended.
     pub(super) async fn watch(&mut self, streams: &Streams, total: u32, until_us: Option<u64>) -> bool {
         let begun_us = self.now_us();
         let mut next_us = begun_us + LOOK_US;
@@ -102,7 +103,7 @@ impl CellRun<'_> {
                 () = stop.stopped() => return false,
             }
             let now_us = clock.now_us();
-            if until_us.is_some_and(|until_us| now_us >= until_us) {
+            if self.loops() || until_us.is_some_and(|until_us| now_us >= until_us) {
                 return false;
             }
             next_us = now_us + LOOK_US;

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::measurement::{CellMeasurement, FailurePhase, Warmup, Window};
+use super::isolation::Isolation;
+use super::loops::LoopGuard;
+use super::measurement::{CellMeasurement, Drain, FailurePhase, Warmup, Window};
 use super::ready::automatic_timeout_us;
 use crate::event::{CellId, Event, Events};
 use crate::load::endpoint::Endpoint;
@@ -32,8 +34,12 @@ pub struct CellOptions {
     pub warmup_timeout_us: Option<u64>,
     /// How long the streams must have been up, microseconds.
     pub stable_us: u64,
-    /// How long an idle server is waited for, microseconds.
+    /// How long a server that is busier than usual is waited for before a cell, microseconds.
     pub idle_limit_us: u64,
+    /// How long after a cell, microseconds.
+    pub drain_limit_us: u64,
+    /// Whether answers that repeat themselves are looked for.
+    pub loop_guard: bool,
     /// Whether a scout goes ahead where there is a context.
     pub scout: bool,
     /// Whether the model's own end is passed over (not `--respect-eos`).
@@ -54,7 +60,9 @@ impl Default for CellOptions {
             duration_us: 30_000_000,
             warmup_timeout_us: None,
             stable_us: 3_000_000,
-            idle_limit_us: 60_000_000,
+            idle_limit_us: 10_000_000,
+            drain_limit_us: 30_000_000,
+            loop_guard: true,
             scout: true,
             ignore_eos: true,
             temperature: None,
@@ -80,6 +88,8 @@ pub struct Bench<'a> {
     pub scraper: Option<&'a Scraper>,
     /// Who listens.
     pub events: &'a Events,
+    /// What is known of the requests that aren't ours.
+    pub isolation: &'a Isolation,
 }
 
 impl Bench<'_> {
@@ -88,13 +98,22 @@ impl Bench<'_> {
     pub async fn measure(&self, index: usize, cell: PlannedCell, options: &CellOptions, stop: &Stop) -> CellMeasurement {
         let id =
             CellId { index, layer: cell.layer, repeat: cell.repeat, context_tokens: cell.context_tokens, concurrency: cell.concurrency };
-        let run = CellRun { bench: self, id, cell, options, stop: stop.clone() };
-        let measured = run.run().await;
+        let guard = if options.loop_guard { LoopGuard::start(id, self.events) } else { None };
+        let mut run = CellRun { bench: self, id, cell, options, stop: stop.clone(), guard };
+        let mut measured = run.run().await;
+        let looped = measured.failure_phase.is_some_and(FailurePhase::is_loop);
         match &measured.failure {
+            // Told when it was found.
+            Some(_) if looped => {}
             Some(text) => self.events.emit(Event::CellError { cell: id, text: text.clone() }),
             None if measured.interrupted => {}
-            None => self.events.emit(Event::CellDone { cell: id, tps: measured.aggregate_tps() }),
+            None => self.events.emit(Event::CellDone {
+                cell: id,
+                tps: measured.aggregate_tps(),
+                norm: measured.speculation().and_then(|s| s.norm()),
+            }),
         }
+        measured.drain = run.drain(&measured).await;
         measured
     }
 }
@@ -106,10 +125,12 @@ pub(super) struct CellRun<'a> {
     pub(super) cell: PlannedCell,
     pub(super) options: &'a CellOptions,
     pub(super) stop: Stop,
+    /// Who looks for repetitions; taken when the streams are over.
+    pub(super) guard: Option<LoopGuard>,
 }
 
 impl CellRun<'_> {
-    async fn run(mut self) -> CellMeasurement {
+    async fn run(&mut self) -> CellMeasurement {
         let started_us = self.now_us();
         let mut result = CellMeasurement {
             id: self.id,
@@ -128,6 +149,8 @@ impl CellRun<'_> {
             interrupted: false,
             failure: None,
             failure_phase: None,
+            loops: None,
+            drain: Drain::default(),
         };
         self.emit(Event::CellStart { cell: self.id });
         // As the predecessor has it, waiting for an idle server is not part of the cell.
@@ -164,6 +187,7 @@ impl CellRun<'_> {
             CellLoad::Requests { count, warmup } => self.requests(count, warmup, &source, result).await,
             CellLoad::Rate { per_s, poisson } => self.open_loop(per_s, poisson, &source, result).await,
         }
+        self.judge_loops(result).await;
     }
 
     async fn sustained(&mut self, source: &Arc<dyn RequestSource>, result: &mut CellMeasurement) {
@@ -183,6 +207,18 @@ impl CellRun<'_> {
         result.streams = records;
         result.client = health;
         self.evaluate(died, result);
+    }
+
+    /// What the texts said, once all of them are there.
+    async fn judge_loops(&mut self, result: &mut CellMeasurement) {
+        let Some(guard) = self.guard.take() else { return };
+        result.loops = guard.found().await;
+        let Some(loops) = &result.loops else { return };
+        if let (Some(text), Some(found)) = (super::loops::failure(loops), loops.confirmed()) {
+            let in_warmup = result.window.is_none_or(|window| found.t_us < window.start_us);
+            result.failure = Some(text);
+            result.failure_phase = Some(if in_warmup { FailurePhase::LoopInWarmup } else { FailurePhase::LoopInMeasurement });
+        }
     }
 
     fn evaluate(&self, died: bool, result: &mut CellMeasurement) {

@@ -1,7 +1,7 @@
 //! `tokscope check`: what each file is and how far it can be believed, a line a file.
 
 use super::exit::Exit;
-use crate::ui::say;
+use crate::ui::{print_summary, say};
 use clap::Args;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -20,6 +20,9 @@ pub struct CheckArgs {
     /// Print a JSON list instead: one object a file, with every reason of every cell.
     #[arg(long)]
     json: bool,
+    /// Print the tables of each report as well, as after a run.
+    #[arg(long, conflicts_with = "json")]
+    tables: bool,
 }
 
 /// Why a file can't be read.
@@ -49,6 +52,9 @@ pub fn check(args: &CheckArgs) -> Exit {
                     list.push(as_json(&name, &opened, &review));
                 } else {
                     say(&format!("{name}: {}", sentence(&opened, &review)));
+                    if args.tables {
+                        print_summary(&opened.report, &review);
+                    }
                 }
             }
             Err(error) => {
@@ -70,6 +76,9 @@ pub fn check(args: &CheckArgs) -> Exit {
 fn read(path: &Path) -> Result<Opened, CheckError> {
     if path.is_dir() {
         return Err(CheckError::Folder(path.display().to_string().trim_end_matches('/').to_owned()));
+    }
+    if std::fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+        return Err(CheckError::Unreadable("a device or a pipe: name a file".to_owned()));
     }
     let bytes = std::fs::read(path).map_err(|error| {
         CheckError::Unreadable(match error.kind() {

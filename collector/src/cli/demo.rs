@@ -1,7 +1,7 @@
 //! `tokscope demo`: the whole way once, against a simulated server whose truth is known.
 
 use super::exit::Exit;
-use super::run::{measure, usage};
+use super::run::{Keeping, measure, usage};
 use crate::host::{Host, Library};
 use crate::output::Output;
 use crate::run::RunOptions;
@@ -62,7 +62,7 @@ pub async fn demo(args: &DemoArgs) -> anyhow::Result<Exit> {
     let loopback = IpAddr::from([127, 0, 0, 1]);
     let host = if args.no_serve { None } else { Some(Host::listen(loopback, args.port).await?) };
     let simulator = simulator::start(server(), (loopback, 0).into())?;
-    let done = measure(&options(simulator.addr().port()), &output).await?;
+    let done = measure(&options(simulator.addr().port()), &output, None, Keeping::None).await?;
     if let Ok(known) = simulator.truth(0).await {
         say(&format!("\nbeside what the simulator knows to be true\n{}", truth::table(&done.report, &known).text().trim_end()));
         say(&truth::lateness(&known));

@@ -5,6 +5,7 @@ pub mod calibrate;
 pub mod check;
 pub mod demo;
 pub mod exit;
+pub mod interrupt;
 pub mod measure_args;
 pub mod plan;
 pub mod run;
@@ -64,5 +65,9 @@ pub fn run(cli: &Cli) -> Exit {
 }
 
 fn blocking(work: impl Future<Output = anyhow::Result<Exit>>) -> anyhow::Result<Exit> {
-    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(work)
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let done = runtime.block_on(work);
+    // What still runs belongs to something that was given up.
+    runtime.shutdown_background();
+    done
 }

@@ -1,12 +1,14 @@
 //! `tokscope run`: measure a server and write one report.
 
 use super::exit::Exit;
+use super::interrupt;
 use super::measure_args::MeasureArgs;
+use crate::checkpoint::{Checkpoint, Found, ResumeError, find};
 use crate::clock::Clock;
-use crate::event::Events;
-use crate::load::stop::stop_pair;
+use crate::event::{Events, Log};
+use crate::load::stop::{Stop, stop_pair};
 use crate::output::{Output, OutputError};
-use crate::report::{self, Status};
+use crate::report::{self, RunRecord, Status};
 use crate::run::{Kept, RunError, RunOptions, run};
 use crate::secrets::Secrets;
 use crate::target::TargetError;
@@ -30,6 +32,13 @@ pub struct RunArgs {
     /// Replace the file when the report is finished.
     #[arg(long, help_heading = "Output")]
     overwrite: bool,
+    /// Go on with the run whose checkpoint is beside the report, or the only one in this folder that fits. The options,
+    /// the server and its model have to be the same.
+    #[arg(long, help_heading = "Output")]
+    resume: bool,
+    /// Begin anew; wins over --resume.
+    #[arg(long, help_heading = "Output")]
+    no_resume: bool,
 }
 
 /// Measures and writes the report.
@@ -38,11 +47,25 @@ pub async fn run_command(args: &RunArgs) -> anyhow::Result<Exit> {
         Ok(options) => options,
         Err(text) => return Ok(usage(&text)),
     };
-    let output = match Output::claim(args.output.as_deref(), args.overwrite) {
+    let found = if args.resume && !args.no_resume {
+        match find(args.output.as_deref(), &options) {
+            Ok(found) => Some(found),
+            Err(error @ ResumeError::Damaged { .. }) => return Err(error.into()),
+            Err(error) => return Ok(usage(&error.to_string())),
+        }
+    } else {
+        None
+    };
+    let output = match &found {
+        Some(found) => Output::go_on(found.report.clone(), &found.earlier.run_id, args.overwrite),
+        None => Output::claim(args.output.as_deref(), args.overwrite),
+    };
+    let output = match output {
         Ok(output) => output,
         Err(error) => return Ok(usage(&error.to_string())),
     };
-    let done = match measure(&options, &output).await {
+    let checkpoint = if args.overwrite || found.is_some() { Keeping::Replaced } else { Keeping::New };
+    let done = match measure(&options, &output, found, checkpoint).await {
         Ok(done) => done,
         Err(error) => return stopped_or_failed(error),
     };
@@ -88,40 +111,93 @@ pub struct Done {
     pub exit: Exit,
 }
 
-/// Runs, shows how it goes, writes the report and prints its tables. The first Ctrl-C ends the run and keeps
-/// what there is, the second one ends the program.
-pub async fn measure(options: &RunOptions, output: &Output) -> anyhow::Result<Done> {
+/// What becomes of a checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keeping {
+    /// There is none: nobody could go on with the run.
+    None,
+    /// There is none yet.
+    New,
+    /// What is there is replaced.
+    Replaced,
+}
+
+/// Runs, shows how it goes, writes the report and prints its tables. See [`interrupt`] for what Ctrl-C does.
+pub async fn measure(options: &RunOptions, output: &Output, found: Option<Found>, keeping: Keeping) -> anyhow::Result<Done> {
     let secrets = Secrets::of(&options.target.host, options.target.api_key.as_deref(), |name| std::env::var(name).ok());
     secrets.hide_from_terminal();
-    let clock = Clock::start();
+    let (clock, log, earlier) = match found {
+        Some(Found { clock, events, earlier, .. }) => (clock, Log::after(events), Some(earlier)),
+        None => (Clock::start(), Log::default(), None),
+    };
     let (sender, receiver) = mpsc::unbounded_channel();
-    let events = Events::new(clock, sender);
+    let events = Events::logged(clock, sender, log.clone());
     let listener = Listener::start(clock, receiver);
+    let checkpoint = (keeping != Keeping::None)
+        .then(|| Checkpoint::new(output.checkpoint(), keeping == Keeping::Replaced, secrets.clone(), log.clone()));
     let (stopper, stop) = stop_pair();
-    let watch = tokio::spawn(async move {
-        super::serve::interrupted().await;
-        complain("tokscope: stopping; what was measured is kept (once more to quit at once)");
-        stopper.stop();
-        super::serve::interrupted().await;
-        std::process::exit(130);
-    });
-    let kept = Kept::default();
-    let outcome = run(options, clock, &events, stop, &kept).await;
+    let asked = interrupt::listen(stopper);
+    let kept = {
+        let (checkpoint, events) = (checkpoint.clone(), events.clone());
+        Kept::new(earlier, move |record| {
+            if let Some(checkpoint) = &checkpoint {
+                checkpoint.keep(record, &events);
+            }
+        })
+    };
+    let outcome = run_or_let_go(options, clock, &events, stop, &kept).await;
+    let record = kept.take();
+    drop(kept);
+    if let Err(error) = outcome {
+        drop(events);
+        listener.ended().await;
+        checkpoint.iter().for_each(Checkpoint::remove_if_empty);
+        return Err(error.into());
+    }
+    let Some(mut record) = record else { return Err(RunError::Stopped.into()) };
+    if record.status != Status::Complete {
+        checkpoint.iter().for_each(|checkpoint| checkpoint.keep(&record, &events));
+    }
     drop(events);
-    let heard = listener.events().await;
-    outcome?;
-    let Some(mut record) = kept.take() else { return Err(RunError::Stopped.into()) };
-    record.events = heard;
-    let mut report = report::assemble(&record);
+    listener.ended().await;
+    record.events = log.entries();
+    let done = finish(&record, output, checkpoint.as_ref(), &secrets)?;
+    drop(asked);
+    Ok(done)
+}
+
+/// Runs until the end, or until nobody is to be waited for.
+async fn run_or_let_go(options: &RunOptions, clock: Clock, events: &Events, mut stop: Stop, kept: &Kept) -> Result<(), RunError> {
+    let mut running = Box::pin(run(options, clock, events, stop.clone(), kept));
+    tokio::select! {
+        outcome = &mut running => outcome,
+        () = stop.at_once() => {
+            // It would wait for its threads if it were dropped, and they may wait for a server.
+            std::mem::forget(running);
+            Ok(())
+        }
+    }
+}
+
+/// Writes the report, takes the checkpoint away where it isn't needed any more, and says how it went.
+fn finish(record: &RunRecord, output: &Output, checkpoint: Option<&Checkpoint>, secrets: &Secrets) -> anyhow::Result<Done> {
+    let mut report = report::assemble(record);
     secrets.scrub_report(&mut report);
     let text = report.to_json();
-    let (path, placed) = match output.write(&text, record.status == Status::Complete) {
+    let complete = record.status == Status::Complete;
+    let (path, placed) = match output.write(&text, complete) {
         Ok(path) => (path, true),
         Err(error) => (rescue(error, &text, &record.run_id)?, false),
     };
-    watch.abort();
+    if complete && placed {
+        output.remove_partial(&record.run_id);
+        checkpoint.into_iter().for_each(Checkpoint::remove);
+    }
     let review = review(&report, &Findings::default());
     print_summary(&report, &review);
+    if let Some(checkpoint) = checkpoint.filter(|checkpoint| checkpoint.is_kept()) {
+        say(&format!("\nnot finished: go on with the same options and --resume (checkpoint: {})", checkpoint.path().display()));
+    }
     let exit = match record.status {
         _ if !placed => Exit::Failed,
         Status::Interrupted => Exit::Interrupted,

@@ -27,10 +27,11 @@ impl Alarm {
 
     /// Goes off at `t_us` of the run's clock, at once if that is over; an earlier setting is forgotten.
     pub(super) fn set(&self, t_us: u64) {
-        let ns = self.clock.origin_ns() + t_us * 1_000;
+        // All zero would switch it off.
+        let us = i64::try_from(t_us).unwrap_or(i64::MAX);
+        let ns = us.saturating_mul(1_000).saturating_add(self.clock.origin_ns()).max(1);
         let second = 1_000_000_000;
-        // All zero would switch it off; a running clock is never there.
-        let at = Timespec { tv_sec: i64::try_from(ns / second).unwrap_or(i64::MAX), tv_nsec: i64::try_from(ns % second).unwrap_or(0) };
+        let at = Timespec { tv_sec: ns / second, tv_nsec: ns % second };
         let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: at };
         // It can only fail for a time that is none.
         let _ = timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &once);

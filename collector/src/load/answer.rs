@@ -7,6 +7,7 @@ use super::head::AnswerHead;
 use super::progress::Progress;
 use super::record::{Arrival, Kinds, Outcome, RequestRecord};
 use super::sse::SseParser;
+use super::text::{TextWriter, Whose};
 
 /// Of an error answer.
 const ERROR_BODY_BYTES: usize = 4 << 10;
@@ -58,6 +59,8 @@ pub(super) struct Sink<'a> {
     pub(super) request: u32,
     /// Output limit that was sent.
     pub(super) max_tokens: u32,
+    /// Who keeps the texts, if anybody does.
+    pub(super) text: Option<&'a mut TextWriter>,
 }
 
 /// An answer as far as it came. Kept for the stream's next one: its buffers are used again.
@@ -136,6 +139,10 @@ impl Answer {
             return (done || refusal.len() > ERROR_BODY_BYTES).then(|| self.refused());
         }
         if error.is_some() {
+            return Some(self.judge(false, into.entry));
+        }
+        if into.entry.done && head.framing == Framing::UntilClose {
+            // Its connection carries no other request: when it closes, if ever, is nothing to wait for.
             return Some(self.judge(false, into.entry));
         }
         if !done {
@@ -237,6 +244,9 @@ fn event(data: &[u8], stamp: Stamp, chunks: &mut ChunkReader, counted: &mut u32,
     }
     let output = chunk.kinds.is_output();
     entry.chunks += u32::from(output);
+    // Usage may come by itself behind its text, but not ahead of all text.
+    let silent = chunk.kinds == Kinds::default() && (chunk.usage.is_none() || entry.first_token_us.is_none());
+    entry.silent_events += u32::from(silent);
     let usage = chunk.usage.unwrap_or_default();
     // No server gives more tokens than it was asked for, nor more chunks than tokens by much.
     let most = into.max_tokens.max(entry.chunks).saturating_add(USAGE_SLACK);
@@ -254,7 +264,14 @@ fn event(data: &[u8], stamp: Stamp, chunks: &mut ChunkReader, counted: &mut u32,
     if let Some(reason) = chunk.finish_reason {
         entry.finish_reason = Some(reason.into_owned());
     }
+    if let Some(text) = into.text.as_deref_mut().filter(|_| output) {
+        let whose = Whose { t_us, stream: entry.stream, request: entry.ordinal, tokens: entry.usage_tokens };
+        text.keep(whose, chunk.content, chunk.reasoning);
+    }
     let first = entry.first_event_us.is_none();
+    if first {
+        entry.server_id = chunk::id(data);
+    }
     if !(output || grown || finishes || first) {
         return;
     }
@@ -267,5 +284,51 @@ fn event(data: &[u8], stamp: Stamp, chunks: &mut ChunkReader, counted: &mut u32,
         let more = total.saturating_sub(*counted);
         *counted += more;
         into.progress.output(t_us, u64::from(more), gap_us);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// Events without known text after these events.
+    fn silent(events: &[&str]) -> u32 {
+        let mut entry = RequestRecord::due("x".into(), 0, 0, 0);
+        let mut into =
+            Sink { entry: &mut entry, arrivals: &mut Vec::new(), progress: &Progress::default(), request: 0, max_tokens: 9, text: None };
+        let body: String = events.iter().map(|event| format!("data: {event}\n\n")).collect();
+        let text = format!("HTTP/1.1 200 OK\r\n\r\n{body}");
+        assert!(Answer::default().feed(text.as_bytes(), Stamp { t_us: 1, queued_us: None }, &mut into).is_none());
+        entry.silent_events
+    }
+
+    #[test]
+    fn events_that_hold_nothing_known_are_counted() {
+        let usage = r#"{"choices":[],"usage":{"completion_tokens":1}}"#;
+        let (role, text) = (r#"{"choices":[{"delta":{"role":"a","content":""}}]}"#, r#"{"choices":[{"delta":{"content":"a"}}]}"#);
+        let end = r#"{"choices":[{"delta":{},"finish_reason":"stop"}]}"#;
+        assert_eq!(silent(&[role, text, usage, text, end, usage]), 0);
+        let thinking = r#"{"choices":[{"delta":{"thinking":"a"}}]}"#;
+        assert_eq!(silent(&[role, thinking, thinking, text, thinking, end]), 3);
+        let counted = r#"{"choices":[{"delta":{"thinking":"a"}}],"usage":{"completion_tokens":1}}"#;
+        assert_eq!(silent(&[role, counted, counted, text]), 2);
+    }
+
+    /// What becomes of an answer whose end mark came, and nothing after it.
+    fn after_the_mark(headers: &str) -> Option<End> {
+        let mut entry = RequestRecord::due("x".into(), 0, 0, 0);
+        let mut into =
+            Sink { entry: &mut entry, arrivals: &mut Vec::new(), progress: &Progress::default(), request: 0, max_tokens: 9, text: None };
+        let text = r#"data: {"choices":[{"delta":{"content":"a"},"finish_reason":"stop"}]}"#;
+        let body = format!("HTTP/1.1 200 OK\r\n{headers}\r\n{text}\n\ndata: [DONE]\n\n");
+        Answer::default().feed(body.as_bytes(), Stamp { t_us: 1, queued_us: None }, &mut into)
+    }
+
+    #[test]
+    fn a_body_that_ends_with_its_connection_is_over_at_the_end_mark() {
+        let end = after_the_mark("").unwrap();
+        assert_eq!((end.outcome, end.reusable), (Outcome::Finished, false));
+        assert!(after_the_mark("Content-Length: 1000\r\n").is_none(), "the rest of a kept connection is waited for");
     }
 }

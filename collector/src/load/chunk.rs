@@ -5,6 +5,7 @@ use std::borrow::Cow;
 
 use super::event::Event;
 pub use super::json::BadJson;
+use super::json::Text;
 use super::record::Kinds;
 pub use super::repeat::ChunkReader;
 
@@ -17,6 +18,11 @@ pub struct Chunk<'a> {
     pub usage: Option<Usage>,
     /// The finish reason of a choice, the last one that has any. `other` where it is not told in words.
     pub finish_reason: Option<Cow<'a, str>>,
+    /// Text of the content, as it stands between its quotes: [`text`] resolves it. Of several choices that of the
+    /// last one that has any.
+    pub content: &'a [u8],
+    /// The same of the reasoning.
+    pub reasoning: &'a [u8],
     /// Whether there is an error object. Its words are read by [`error_text`].
     pub is_error: bool,
 }
@@ -44,6 +50,18 @@ pub fn is_done(data: &[u8]) -> bool {
 /// Data that is no JSON object, or has another shape than a chat chunk.
 pub fn parse(data: &[u8]) -> Result<Chunk<'_>, BadJson> {
     Event::read(data).and_then(Event::chunk)
+}
+
+/// What a text between its quotes stands for.
+#[must_use]
+pub fn text(raw: &[u8]) -> Cow<'_, str> {
+    Text::checked(raw).to_text()
+}
+
+/// The server's id of the answer that an event belongs to.
+#[must_use]
+pub fn id(data: &[u8]) -> Option<String> {
+    super::event::id(data)
 }
 
 /// The words of an error event: its message, else its beginning.

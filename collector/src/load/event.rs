@@ -32,6 +32,23 @@ pub(super) struct Leaves {
     /// A bit for each part of a choice that is there and not empty.
     filled: u8,
     usage: Usage,
+    /// Where the text of a content and of a reasoning stands, between its quotes.
+    content: Place,
+    reasoning: Place,
+}
+
+/// A place in an event's bytes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Place {
+    start: u32,
+    end: u32,
+}
+
+impl Place {
+    #[inline]
+    fn of(self, data: &[u8]) -> &[u8] {
+        data.get(self.start as usize..self.end as usize).unwrap_or_default()
+    }
 }
 
 /// The parts of a choice, as bits.
@@ -52,7 +69,13 @@ impl Leaves {
     #[inline(always)]
     pub(super) fn read(&mut self, slot: Slot, json: &mut Cursor<'_>) -> Result<(), BadJson> {
         match slot {
-            Slot::Part(part) => self.set(part, json.is_filled()?),
+            Slot::Part(part) => {
+                let is_text = json.peek()? == b'"';
+                let start = json.at();
+                let filled = json.is_filled()?;
+                self.set(part, filled);
+                self.place(part, if is_text { start + 1..json.at() - 1 } else { 0..0 });
+            }
             Slot::CompletionTokens => self.usage.completion_tokens = count(json)?,
             Slot::PromptTokens => self.usage.prompt_tokens = count(json)?,
             Slot::CachedTokens => self.usage.cached_tokens = count(json)?,
@@ -64,6 +87,18 @@ impl Leaves {
     #[inline]
     fn set(&mut self, part: u8, filled: bool) {
         self.filled = self.filled & !part | if filled { part } else { 0 };
+    }
+
+    /// Of several names for a reasoning the last one with anything in it counts: some servers write it twice.
+    #[inline]
+    fn place(&mut self, part: u8, text: std::ops::Range<usize>) {
+        // No event is as long as 4 GB.
+        let place = Place { start: text.start as u32, end: text.end as u32 };
+        if part & (part::CONTENT | part::TEXT) != 0 {
+            self.content = place;
+        } else if part & (part::REASONING | part::REASONING_CONTENT | part::REASONING_TEXT) != 0 && !text.is_empty() {
+            self.reasoning = place;
+        }
     }
 
     #[inline]
@@ -80,13 +115,22 @@ impl Leaves {
 
     /// As an event that holds nothing else.
     #[inline]
-    pub(super) fn chunk(self, has_usage: bool) -> Chunk<'static> {
-        Chunk { kinds: self.kinds(), usage: has_usage.then_some(self.usage), ..Chunk::default() }
+    pub(super) fn chunk(self, data: &[u8], has_usage: bool) -> Chunk<'_> {
+        let kinds = self.kinds();
+        let (content, reasoning) = self.texts(data, kinds);
+        Chunk { kinds, usage: has_usage.then_some(self.usage), content, reasoning, ..Chunk::default() }
+    }
+
+    /// Content and reasoning as they stand between their quotes.
+    #[inline]
+    fn texts<'d>(self, data: &'d [u8], kinds: Kinds) -> (&'d [u8], &'d [u8]) {
+        let of = |kind, place: Place| -> &'d [u8] { if kinds.has(kind) { place.of(data) } else { &[] } };
+        (of(Kinds::CONTENT, self.content), of(Kinds::REASONING, self.reasoning))
     }
 
     /// What of it stands in no hole.
     pub(super) fn role(self) -> Self {
-        Self { filled: self.filled & part::ROLE, usage: Usage::default() }
+        Self { filled: self.filled & part::ROLE, ..Self::default() }
     }
 }
 
@@ -119,8 +163,11 @@ impl<'a> Event<'a> {
         if let Some(at) = self.misfit {
             return Err(BadJson { at });
         }
+        let (content, reasoning) = self.leaves.texts(self.json.bytes(), self.kinds);
         Ok(Chunk {
             kinds: self.kinds,
+            content,
+            reasoning,
             usage: self.has_usage.then_some(self.leaves.usage),
             finish_reason: self.reason.map(Text::to_text),
             is_error: self.has_error || self.is_error_object,
@@ -269,6 +316,21 @@ impl<'a> Event<'a> {
         self.holes.add(slot, start..self.json.at(), depth, is_null);
         Ok(())
     }
+}
+
+/// The `id` of an event's object, if it is a text and not empty.
+pub(super) fn id(data: &[u8]) -> Option<String> {
+    let mut json = Cursor::new(data);
+    let mut key = json.open_object().ok()?;
+    while let Some(name) = key {
+        if &*name.bytes() == b"id" {
+            let is_text = json.peek().ok()? == b'"';
+            return if is_text { Some(json.text().ok()?.to_text().into_owned()).filter(|id| !id.is_empty()) } else { None };
+        }
+        json.skip().ok()?;
+        key = json.next_key().ok()?;
+    }
+    None
 }
 
 /// Text, or with SGLang an object with a `type`. An empty text is none: some servers write it until the end.

@@ -55,7 +55,7 @@ pub enum StampSource {
 }
 
 /// How late something was, in microseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Lateness {
     /// Sample size.
     pub n: u64,

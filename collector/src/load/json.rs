@@ -40,6 +40,11 @@ impl<'a> Text<'a> {
         self.raw.is_empty()
     }
 
+    /// As it stands between its quotes; it has been checked.
+    pub(super) fn checked(raw: &'a [u8]) -> Self {
+        Self { raw, escaped: memchr::memchr(b'\\', raw).is_some() }
+    }
+
     /// The bytes it stands for.
     #[inline(always)]
     pub(super) fn bytes(self) -> Cow<'a, [u8]> {
@@ -63,6 +68,11 @@ impl<'a> Cursor<'a> {
     /// At a place inside so many objects and lists.
     pub(super) fn inside(bytes: &'a [u8], at: usize, depth: u32) -> Self {
         Self { bytes, at, depth }
+    }
+
+    /// All of them, from the beginning.
+    pub(super) fn bytes(&self) -> &'a [u8] {
+        self.bytes
     }
 
     pub(super) fn depth(&self) -> u32 {

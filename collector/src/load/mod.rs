@@ -21,6 +21,7 @@ mod socket;
 pub mod sse;
 pub mod stop;
 mod stream;
+pub mod text;
 mod threads;
 pub mod tick;
 pub mod tokens;

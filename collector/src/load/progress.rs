@@ -13,6 +13,8 @@ pub struct Progress {
     finished: AtomicU32,
     failures: AtomicU32,
     failed: AtomicBool,
+    /// Between an answer's first output and its end.
+    answering: AtomicBool,
 }
 
 /// Silence for less than this never makes a stream inactive.
@@ -24,17 +26,22 @@ impl Progress {
         // There is one writer: nothing has to be locked for an addition.
         self.tokens.store(self.tokens.load(Relaxed) + tokens, Relaxed);
         self.last_us.store(t_us, Relaxed);
+        if gap_us.is_none() {
+            self.answering.store(true, Relaxed);
+        }
         if gap_us.is_some_and(|gap| gap > self.longest_gap_us.load(Relaxed)) {
             self.longest_gap_us.store(gap_us.unwrap_or(0), Relaxed);
         }
     }
 
     pub(super) fn request_finished(&self) {
+        self.answering.store(false, Relaxed);
         self.finished.fetch_add(1, Relaxed);
     }
 
     pub(super) fn stream_failed(&self) {
         self.failures.fetch_add(1, Relaxed);
+        self.answering.store(false, Relaxed);
         self.failed.store(true, Relaxed);
     }
 
@@ -60,6 +67,12 @@ impl Progress {
     #[must_use]
     pub fn has_failed(&self) -> bool {
         self.failed.load(Relaxed)
+    }
+
+    /// Whether it is in the middle of an answer.
+    #[must_use]
+    pub fn is_answering(&self) -> bool {
+        self.answering.load(Relaxed)
     }
 
     /// Whether output arrived lately: within two seconds, or twice the stream's longest gap so far.

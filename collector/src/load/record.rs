@@ -125,6 +125,8 @@ impl Outcome {
 pub struct RequestRecord {
     /// The `x-request-id` sent: `<run>-<cell>-<stream>-<n>`.
     pub id: String,
+    /// The server's own id of the answer, as its first event has it.
+    pub server_id: Option<String>,
     /// The stream, from 0.
     pub stream: u32,
     /// The request's number in its stream, from 0.
@@ -169,6 +171,8 @@ pub struct RequestRecord {
     pub http_status: Option<u16>,
     /// Events that could not be read and were passed over.
     pub bad_events: u32,
+    /// Events without role, text, end or usage that is of any use: what they carry has a name we don't know, or is nothing.
+    pub silent_events: u32,
     /// Bytes of the answer's body.
     pub body_bytes: u64,
     /// How it ended.
@@ -183,6 +187,7 @@ impl RequestRecord {
     pub fn due(id: String, stream: u32, ordinal: u32, due_us: u64) -> Self {
         Self {
             id,
+            server_id: None,
             stream,
             ordinal,
             due_us,
@@ -205,6 +210,7 @@ impl RequestRecord {
             done: false,
             http_status: None,
             bad_events: 0,
+            silent_events: 0,
             body_bytes: 0,
             outcome: Outcome::CutByUs,
             error: None,
@@ -265,9 +271,10 @@ impl RequestRecord {
 
 /// Whether a usage can be the number of a request's tokens so far, told `reports` times. Some servers tell in each
 /// chunk what is in it: then it falls ever further behind the chunks. A chunk holds a token at least, but for halves
-/// of characters.
+/// of characters. None at all for text that came is no count either.
 pub(super) fn is_a_count(usage: u32, reports: u32, chunks: u32) -> bool {
-    reports.saturating_mul(2) <= chunks || usage.saturating_mul(8) >= chunks
+    let none_for_text = usage == 0 && chunks > 0;
+    !none_for_text && (reports.saturating_mul(2) <= chunks || usage.saturating_mul(8) >= chunks)
 }
 
 /// All that one stream left behind.

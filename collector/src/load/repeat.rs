@@ -131,7 +131,7 @@ impl ChunkReader {
     }
 
     #[inline]
-    fn by_likeness(&self, data: &[u8]) -> Option<Chunk<'static>> {
+    fn by_likeness<'a>(&self, data: &'a [u8]) -> Option<Chunk<'a>> {
         if self.last.is_empty() {
             return None;
         }
@@ -147,7 +147,7 @@ impl ChunkReader {
             (at, kept_at) = (json.at(), hole.end);
         }
         let is_alike = data.get(at..)? == self.last.get(kept_at..)?;
-        is_alike.then(|| leaves.chunk(self.has_usage))
+        is_alike.then(|| leaves.chunk(data, self.has_usage))
     }
 
     fn keep(&mut self, data: &[u8], event: &Event<'_>) {

@@ -186,6 +186,7 @@ mod tests {
                     match cursor.claim(now_us) {
                         Claim::Yours { number, due_us } => {
                             until.push(now_us + service_us);
+                            assert!(now_us >= due_us, "{number} was sent before it was due");
                             assert!(sent.insert(number, (due_us, now_us)).is_none(), "{number} was sent twice");
                         }
                         Claim::Later(due_us) => {

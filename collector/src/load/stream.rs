@@ -14,6 +14,7 @@ use super::progress::Progress;
 use super::record::{Outcome, RequestRecord, StreamRecord};
 use super::request::{PreparedRequest, RequestSource};
 use super::socket::Socket;
+use super::text::TextWriter;
 use crate::clock::Clock;
 use crate::kernel_time::{RealClock, Received};
 
@@ -60,6 +61,8 @@ pub(super) struct Context<'a> {
     pub(super) epoll: OwnedFd,
     pub(super) real: RealClock,
     pub(super) buffer: Box<[u8]>,
+    /// Who keeps the texts, if anybody does.
+    pub(super) text: Option<TextWriter>,
     /// Reads that brought bytes, and those of them that the kernel had stamped.
     pub(super) reads: u64,
     pub(super) stamped: u64,
@@ -324,6 +327,7 @@ impl Stream {
                 arrivals: &mut self.record.arrivals,
                 progress: &context.progress[self.record.stream as usize],
                 max_tokens: context.max_tokens,
+                text: context.text.as_mut(),
             };
             let end = self.answer.feed(&context.buffer[..received.bytes], stamp, &mut into);
             if let Some(end) = end {
@@ -353,6 +357,7 @@ impl Stream {
             arrivals: &mut self.record.arrivals,
             progress: &context.progress[self.record.stream as usize],
             max_tokens: context.max_tokens,
+            text: context.text.as_mut(),
         };
         let mut end = self.answer.closed(broken, stamp, &mut into);
         end.reusable = false;

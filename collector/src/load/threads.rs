@@ -21,6 +21,7 @@ use super::record::StreamRecord;
 use super::request::RequestSource;
 use super::schedule::{Claim, Cursor};
 use super::stream::{Context, LoadLimits, Stream};
+use super::text::TextTap;
 use super::tick::{PERIOD_US, Ticker, Ticks};
 use crate::clock::{Clock, thread_cpu_us};
 use crate::kernel_time::RealClock;
@@ -69,6 +70,8 @@ pub struct StreamsOptions {
     pub limits: LoadLimits,
     /// Output limit of a request, tokens: room is made for as many arrivals.
     pub max_tokens: u32,
+    /// Who gets the texts, if anybody wants them.
+    pub text: Option<TextTap>,
 }
 
 /// What a thread is told while its streams run.
@@ -218,6 +221,7 @@ fn carry(clock: Clock, group: Group) {
         epoll,
         real: RealClock::read(),
         buffer: Context::read_buffer(),
+        text: options.text.as_ref().map(TextTap::writer),
         reads: 0,
         stamped: 0,
         unstamped: None,
@@ -303,7 +307,9 @@ impl Due {
     fn send(&mut self, cursor: &Cursor, streams: &mut [Stream], context: &mut Context<'_>) {
         context.freed = false;
         while let Some(place) = context.free.last().copied() {
-            match cursor.claim(context.clock.now_us().saturating_sub(self.begin_us)) {
+            // The schedule has a beginning, before which nothing is due.
+            let Some(since_us) = context.clock.now_us().checked_sub(self.begin_us) else { return self.alarm.set(self.begin_us) };
+            match cursor.claim(since_us) {
                 Claim::Yours { number, due_us } => {
                     context.free.pop();
                     let request = self.ahead.take(number).unwrap_or_else(|| context.source.prepare(number, 0));
@@ -407,6 +413,9 @@ impl Turns {
             }
             if ticks >= CHECK_TICKS {
                 ticks = 0;
+                if let Some(text) = &mut context.text {
+                    text.flush();
+                }
                 let now_us = context.clock.now_us();
                 streams.iter_mut().for_each(|stream| stream.check(now_us, context));
             }

@@ -309,6 +309,15 @@ mod tests {
     }
 
     #[test]
+    fn a_usage_of_nothing_for_text_is_no_count() {
+        let events: Vec<Event> = (0..10).map(|i| (i, true, None)).chain([(20, false, Some(0))]).collect();
+        assert_eq!(count(&[stream(&[&events])], 0, 100), (10, Some(ChunksFallback)));
+        let mut request = crate::load::record::RequestRecord::due("x".into(), 0, 0, 0);
+        (request.usage_tokens, request.usage_reports, request.chunks) = (Some(0), 1, 10);
+        assert_eq!(request.output_tokens(), 10, "a request has as many as its window");
+    }
+
+    #[test]
     fn a_cut_request_borrows_the_ratio_of_finished_ones() {
         let finished: Vec<Event> = (0..4).map(|i| (i, true, None)).chain([(9, false, Some(12))]).collect();
         let cut: Vec<Event> = (10..15).map(|i| (i, true, None)).collect();

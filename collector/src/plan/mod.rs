@@ -10,7 +10,7 @@ pub use lists::{ListError, parse_concurrency, parse_contexts, parse_tokens};
 use crate::event::context_label;
 
 /// Tokens that must be left for output before a context counts as fitting the model.
-const MIN_OUTPUT_TOKENS: u64 = 64;
+pub const MIN_OUTPUT_TOKENS: u64 = 64;
 /// Kept free when `max_tokens` is clamped: endings of prompts differ by a few tokens.
 const CLAMP_SLACK_TOKENS: u64 = 16;
 
@@ -26,6 +26,12 @@ pub enum Layer {
 }
 
 impl Layer {
+    /// The one of that name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::Sustained, Self::Burst, Self::OpenLoop].into_iter().find(|layer| layer.as_str() == name)
+    }
+
     /// As the report writes it.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -108,6 +114,10 @@ pub struct PlanInput {
     pub kv_budget_tokens: Option<u64>,
     /// Tokens of a block of the KV cache; a request takes whole blocks. `None`: unknown, taken as 1.
     pub kv_block_tokens: Option<u64>,
+    /// Engines among which a data-parallel server divides its requests; 0 counts as 1.
+    pub engines: u64,
+    /// Tokens that the KV cache of each of them holds, where there are several.
+    pub kv_budget_per_engine: Option<u64>,
     /// Requests the server runs at once; `None`: unknown.
     pub max_running: Option<u64>,
     /// The model's context limit in tokens; `None`: unknown.
@@ -158,6 +168,51 @@ impl PlannedCell {
     }
 }
 
+impl PlannedCell {
+    /// Where it stands.
+    #[must_use]
+    pub fn place(&self) -> Place {
+        let per_s = if let CellLoad::Rate { per_s, .. } = self.load { Some(per_s) } else { None };
+        Place { layer: self.layer, context_tokens: self.context_tokens, concurrency: self.concurrency, per_s, repeat: self.repeat }
+    }
+}
+
+/// Where a cell stands in the matrix: no two cells of a run have the same.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Place {
+    /// Which part of the matrix.
+    pub layer: Layer,
+    /// Requested context, tokens.
+    pub context_tokens: u32,
+    /// Streams at once.
+    pub concurrency: u32,
+    /// Requests a second, of the open loop.
+    pub per_s: Option<f64>,
+    /// Which repeat of the matrix, from 1.
+    pub repeat: u32,
+}
+
+impl Place {
+    /// Left out, for this reason.
+    #[must_use]
+    pub fn left_out(&self, code: LeftOutCode, text: &str) -> LeftOut {
+        let Self { layer, context_tokens, concurrency, .. } = *self;
+        LeftOut { layer: layer.as_str(), context_tokens, concurrency, code, missing_tokens: None, text: format!("{self}: {text}") }
+    }
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "C={} at {}", self.concurrency, context_label(self.context_tokens))?;
+        match self.per_s {
+            Some(per_s) => write!(f, ", {per_s} requests/s")?,
+            None if self.layer == Layer::Burst => write!(f, ", burst")?,
+            None => {}
+        }
+        if self.repeat > 1 { write!(f, ", repeat {}", self.repeat) } else { Ok(()) }
+    }
+}
+
 /// Why a cell is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeftOutCode {
@@ -169,6 +224,10 @@ pub enum LeftOutCode {
     ContextLimit,
     /// The user skipped it.
     Skipped,
+    /// The run ended before it, as the user wanted.
+    NotReached,
+    /// The server could not be reached any more.
+    ServerGone,
 }
 
 impl LeftOutCode {
@@ -180,6 +239,8 @@ impl LeftOutCode {
             Self::MaxRunning => "max-running",
             Self::ContextLimit => "context-limit",
             Self::Skipped => "skipped",
+            Self::NotReached => "not-reached",
+            Self::ServerGone => "server-gone",
         }
     }
 }
@@ -289,10 +350,15 @@ fn judge(input: &PlanInput, context_tokens: u32, concurrency: u32) -> Result<(u3
         let room = limit.saturating_sub(prompt + CLAMP_SLACK_TOKENS).max(1);
         max_tokens = max_tokens.min(u32::try_from(room).unwrap_or(u32::MAX));
     }
-    if let Some(budget) = input.kv_budget_tokens {
-        let (need, rule) = kv_need(input, context_tokens, prompt, max_tokens, concurrency);
+    // Each engine of a data-parallel server has a cache, and a copy of what is shared, of its own.
+    let (engines, budget, whose) = match input.kv_budget_per_engine.filter(|_| input.engines > 1) {
+        Some(each) => (input.engines, Some(each), format!("the KV cache of each of {} engines", input.engines)),
+        None => (1, input.kv_budget_tokens, "the KV cache".to_owned()),
+    };
+    if let Some(budget) = budget {
+        let (need, rule) = kv_need(input, context_tokens, prompt, max_tokens, u64::from(concurrency).div_ceil(engines));
         if need > budget {
-            return Err((LeftOutCode::KvBudget, Some(need - budget), format!("{rule} = {need} tokens, the KV cache holds {budget}")));
+            return Err((LeftOutCode::KvBudget, Some(need - budget), format!("{rule} = {need} tokens, {whose} holds {budget}")));
         }
     }
     let clamped_from = (max_tokens < input.max_tokens).then_some(input.max_tokens);
@@ -300,9 +366,9 @@ fn judge(input: &PlanInput, context_tokens: u32, concurrency: u32) -> Result<(u3
 }
 
 /// Tokens of the KV cache that a cell needs, in whole blocks, and the rule in words.
-fn kv_need(input: &PlanInput, context_tokens: u32, prompt: u64, max_tokens: u32, concurrency: u32) -> (u64, String) {
+fn kv_need(input: &PlanInput, context_tokens: u32, prompt: u64, max_tokens: u32, c: u64) -> (u64, String) {
     let block = input.kv_block_tokens.unwrap_or(1).max(1);
-    let (c, max) = (u64::from(concurrency), u64::from(max_tokens));
+    let max = u64::from(max_tokens);
     let blocks = if block > 1 { format!(" in blocks of {block}") } else { String::new() };
     // Only whole blocks of a prefix are shared.
     let shared = input.shared_tokens.get(&context_tokens).map_or(0, |tokens| tokens.min(&prompt) / block * block);
@@ -417,6 +483,17 @@ mod tests {
         // 31 whole blocks are shared; 42 + 1000 tokens are 9 blocks.
         assert_eq!(shared.missing_tokens, Some(31 * 128 + 4 * 9 * 128 - 1), "{}", shared.text);
         assert!(shared.text.contains("3968 shared + 4 x (42 prompt + 1000 output) in blocks of 128"), "{}", shared.text);
+    }
+
+    #[test]
+    fn each_engine_of_a_data_parallel_server_has_to_hold_its_share() {
+        let mut i = input(&[4000], &[5]);
+        i.engines = 2;
+        i.kv_budget_tokens = Some(2 * 12_000);
+        i.kv_budget_per_engine = Some(12_000);
+        let out = plan(&i).left_out[0].clone();
+        assert_eq!(out.missing_tokens, Some(3 * 5000 - 12_000), "{}", out.text);
+        assert!(out.text.contains("each of 2 engines"), "{}", out.text);
     }
 
     #[test]

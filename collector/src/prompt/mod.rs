@@ -1,22 +1,56 @@
-//! What is asked: a context of the wanted length, shared by all streams of a cell, and an ending of
-//! its own for each request. Makes requests as bytes; sends nothing but the calibration.
+//! What is asked: a context of the wanted length, an ending of its own for each request, and how the prompts of a cell
+//! relate. Makes requests as bytes; sends nothing but the calibration.
 
+mod body;
 mod calibrate;
+mod dataset;
+mod lengths;
 mod prose;
+mod text;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
-use serde_json::json;
 
-pub use calibrate::calibrate;
+pub use calibrate::{PromptOptions, calibrate, make};
+pub use dataset::{Dataset, DatasetError, DatasetPrompts};
+pub use lengths::{Lengths, close_enough};
 pub use prose::prose;
+pub use text::Tag;
 
 use crate::load::request::{PreparedRequest, RequestHead, RequestSource};
 use crate::target::{Accepted, Target, UsageOption};
+use body::{body_end, body_start};
+use text::{Document, Place, ending, json_inside};
 
 /// The route of every generation.
 pub const CHAT_PATH: &str = "/v1/chat/completions";
+
+/// How the prompts of a cell relate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum PromptMode {
+    /// One context for all, an ending of its own for each request.
+    #[default]
+    Shared,
+    /// A context of its own for each request.
+    Distinct,
+    /// The same bytes for all requests of a context.
+    Identical,
+}
+
+impl PromptMode {
+    /// As the report writes it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Shared => "shared",
+            Self::Distinct => "distinct",
+            Self::Identical => "identical",
+        }
+    }
+}
 
 /// How a prompt's tokens are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +59,7 @@ pub enum CountedBy {
     Tokenize,
     /// The `prompt_tokens` of a request with this very text.
     Probe,
-    /// Reckoned from the probes of other lengths.
+    /// Reckoned from the counts of other lengths.
     ProbeRatio,
     /// From nothing but an assumed ratio: the server told nothing.
     Assumed,
@@ -44,18 +78,20 @@ impl CountedBy {
     }
 }
 
-/// The part of a prompt that all streams of a context share.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The text of a context.
+#[derive(Clone, Debug, PartialEq)]
 pub struct ContextText {
     /// Requested context, tokens.
     pub context_tokens: u32,
-    /// Characters of the shared part.
+    /// Characters between the prompt's tag and its task.
     pub chars: usize,
     /// Tokens of the whole prompt, template and ending included.
     pub prompt_tokens: u64,
     /// How that is known.
     pub counted_by: CountedBy,
-    text: String,
+    /// Where each stream has a text of its own: the tokens of a sample of them.
+    pub sample: Option<Lengths>,
+    document: Arc<Document>,
 }
 
 /// All that is asked in a run.
@@ -65,14 +101,18 @@ pub struct Prompts {
     pub run_id: String,
     /// The seed of the text.
     pub seed: u64,
+    /// How the prompts of a cell relate.
+    pub mode: PromptMode,
     /// Characters a token, as calibrated; absent if only assumed.
     pub chars_per_token: Option<f64>,
-    /// Tokens of template and ending, as calibrated.
+    /// Tokens of template, tag and ending, as calibrated.
     pub overhead_tokens: Option<u64>,
     /// For the event log's start-up block, in the predecessor's words, without `startup ` in front.
     pub startup_lines: Vec<String>,
     /// Doubts, each a sentence.
     pub warnings: Vec<String>,
+    /// What documents are cut from.
+    filler: Arc<str>,
     texts: BTreeMap<u32, ContextText>,
 }
 
@@ -89,6 +129,18 @@ pub struct Shape {
     pub temperature: Option<f64>,
 }
 
+impl Shape {
+    /// A single token, and what it cost: nothing is sent that a server could refuse.
+    #[must_use]
+    pub fn one_token(target: &Target) -> Self {
+        let mut accepted = target.accepted.clone();
+        if accepted.usage == UsageOption::Continuous {
+            accepted.usage = UsageOption::Final;
+        }
+        Self { accepted, max_tokens: 1, ignore_eos: false, temperature: None }
+    }
+}
+
 impl Prompts {
     /// The text of a context that was calibrated.
     #[must_use]
@@ -103,117 +155,156 @@ impl Prompts {
         counts.collect()
     }
 
+    /// Tokens from the beginning on that all prompts of a context have in common, for the plan; rather too few than too
+    /// many, and absent where there are none worth mentioning.
+    #[must_use]
+    pub fn shared_tokens(&self) -> BTreeMap<u32, u64> {
+        let own = match self.mode {
+            PromptMode::Distinct => return BTreeMap::new(),
+            // No more than a token for two characters.
+            PromptMode::Shared => ending(0, 0).len() as u64 / 2,
+            // The last one is always computed.
+            PromptMode::Identical => 1,
+        };
+        let texts = self.texts.iter().filter(|(context, _)| **context > 0 || self.mode == PromptMode::Identical);
+        texts.map(|(context, text)| (*context, text.prompt_tokens.saturating_sub(own))).filter(|(_, shared)| *shared > 0).collect()
+    }
+
     /// The requests of a cell's streams. `None` if the context was not calibrated.
     #[must_use]
     pub fn cell(&self, target: &Target, cell_index: usize, context_tokens: u32, shape: &Shape) -> Option<CellPrompts> {
         let text = self.context(context_tokens)?;
+        let own = (self.mode == PromptMode::Distinct).then(|| {
+            Arc::new(OwnTexts {
+                model: target.model.clone(),
+                run_id: self.run_id.clone(),
+                seed: self.seed,
+                context: context_tokens,
+                cell: u32::try_from(cell_index).unwrap_or(u32::MAX),
+                document: Arc::clone(&text.document),
+            })
+        });
+        let shared = if own.is_some() { Bytes::new() } else { self.start(target, text, Tag::Shared) };
         Some(CellPrompts {
             head: RequestHead::post(&target.address, &target.credentials, CHAT_PATH),
-            shared: Bytes::from(body_start(&target.model, &text.text)),
+            shared,
+            own,
             end: body_end(shape),
             id_prefix: format!("{}-{cell_index}", self.run_id),
-            scout: false,
+            kind: Kind::Streams { alike: self.mode == PromptMode::Identical },
         })
     }
+
+    /// A prompt of about this many tokens, the same for each request: what is sent beside the matrix. With another tag
+    /// it shares nothing with any other prompt. A context that was not calibrated is reckoned.
+    #[must_use]
+    pub fn single(&self, target: &Target, tag: Tag, context_tokens: u32, shape: &Shape) -> CellPrompts {
+        let text = self.context(context_tokens).map_or_else(|| Cow::Owned(self.reckoned(context_tokens)), Cow::Borrowed);
+        let place = tag.words(&self.run_id, context_tokens);
+        let place = place.split([' ', '[']).nth(1).unwrap_or_default();
+        CellPrompts {
+            head: RequestHead::post(&target.address, &target.credentials, CHAT_PATH),
+            shared: self.start(target, &text, tag),
+            own: None,
+            end: body_end(shape),
+            id_prefix: format!("{}-{place}-{context_tokens}", self.run_id),
+            kind: Kind::Streams { alike: true },
+        }
+    }
+
+    /// A short answer to a trivial task: what a server compiles for its first request is paid here.
+    #[must_use]
+    pub fn short(&self, target: &Target, max_tokens: u32) -> CellPrompts {
+        let accepted = Accepted { usage: UsageOption::None, ..target.accepted.clone() };
+        let shape = Shape { accepted, max_tokens, ignore_eos: false, temperature: None };
+        let text = format!("{}Count from one to fifty in words, a word a line. ", Tag::Warmup(0).words(&self.run_id, 0));
+        CellPrompts {
+            head: RequestHead::post(&target.address, &target.credentials, CHAT_PATH),
+            shared: Bytes::from(body_start(&target.model, &json_inside(&text))),
+            own: None,
+            end: body_end(&shape),
+            id_prefix: format!("{}-W0", self.run_id),
+            kind: Kind::Bare,
+        }
+    }
+
+    fn place(&self, tag: Tag, context: u32) -> Place<'_> {
+        Place { tag, run_id: &self.run_id, context, seed: self.seed }
+    }
+
+    fn start(&self, target: &Target, text: &ContextText, tag: Tag) -> Bytes {
+        let text = text.document.json(&self.place(tag, text.context_tokens));
+        Bytes::from(body_start(&target.model, &text))
+    }
+}
+
+/// Contexts of their own, each made when its request is prepared: copied sentence by sentence, none is kept.
+#[derive(Debug)]
+struct OwnTexts {
+    model: String,
+    run_id: String,
+    seed: u64,
+    context: u32,
+    cell: u32,
+    document: Arc<Document>,
+}
+
+impl OwnTexts {
+    fn start(&self, stream: u32, ordinal: u32) -> Bytes {
+        let tag = Tag::Own { cell: self.cell, stream, ordinal };
+        let text = self.document.json(&Place { tag, run_id: &self.run_id, context: self.context, seed: self.seed });
+        Bytes::from(body_start(&self.model, &text))
+    }
+}
+
+/// Which requests of a cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Its streams; whether they all send the same.
+    Streams { alike: bool },
+    /// The one that goes ahead of them.
+    Ahead { alike: bool },
+    /// A prompt that is whole without an ending.
+    Bare,
 }
 
 /// The requests of one cell.
 #[derive(Clone, Debug)]
 pub struct CellPrompts {
     head: RequestHead,
+    /// The body up to the ending; empty where each request has a context of its own.
     shared: Bytes,
+    own: Option<Arc<OwnTexts>>,
     end: String,
     id_prefix: String,
-    scout: bool,
+    kind: Kind,
 }
 
 impl CellPrompts {
-    /// The same context, to be asked for a single token ahead of the streams.
+    /// The same context, to be asked for a single token ahead of the streams. Where each request has a context of its
+    /// own, so has this one.
     #[must_use]
     pub fn scout(&self, shape: &Shape) -> Self {
         let shape = Shape { max_tokens: 1, ..shape.clone() };
-        Self { end: body_end(&shape), scout: true, ..self.clone() }
+        let kind = Kind::Ahead { alike: self.kind == Kind::Streams { alike: true } };
+        Self { end: body_end(&shape), kind, ..self.clone() }
     }
 }
 
 impl RequestSource for CellPrompts {
     fn prepare(&self, stream: u32, ordinal: u32) -> PreparedRequest {
-        let (id, ending) = if self.scout {
-            (format!("{}-scout-{ordinal}", self.id_prefix), ending(0, 0))
-        } else {
-            let id = format!("{}-{stream}-{ordinal}", self.id_prefix);
-            (id, ending(stream + 1, ordinal + 1))
+        let place = if matches!(self.kind, Kind::Ahead { .. }) { "scout".to_owned() } else { stream.to_string() };
+        let id = format!("{}-{place}-{ordinal}", self.id_prefix);
+        let ending = match self.kind {
+            Kind::Bare => String::new(),
+            Kind::Streams { alike: false } => ending(stream + 1, ordinal + 1),
+            Kind::Streams { alike: true } | Kind::Ahead { .. } => ending(0, 0),
         };
         let tail = format!("{}{}", json_inside(&ending), self.end);
-        self.head.with_body(id, self.shared.clone(), tail.into_bytes())
+        let Some(own) = &self.own else { return self.head.with_body(id, self.shared.clone(), tail.into_bytes()) };
+        let stream = if matches!(self.kind, Kind::Ahead { .. }) { Tag::AHEAD } else { stream };
+        self.head.with_body(id, own.start(stream, ordinal), tail.into_bytes())
     }
-}
-
-const SUBJECTS: [&str; 16] = [
-    "mathematics",
-    "navigation",
-    "astronomy",
-    "printing",
-    "medicine",
-    "agriculture",
-    "architecture",
-    "music",
-    "chemistry",
-    "cartography",
-    "weaving",
-    "metallurgy",
-    "trade",
-    "optics",
-    "clocks",
-    "law",
-];
-
-/// The end of a prompt, of nearly the same length for all; (0, 0) is nobody's.
-fn ending(stream: u32, turn: u32) -> String {
-    let at = (stream as usize + 5 * turn as usize) % SUBJECTS.len();
-    let subject = SUBJECTS.get(at).copied().unwrap_or("mathematics");
-    format!(
-        "Task {stream:04}-{turn:04}: write an encyclopaedia article about the history of {subject}, as long and as detailed as you can, chapter after chapter, from its beginnings to our time. Do not summarise and do not stop early."
-    )
-}
-
-/// The shared part of a prompt. `chars` counts the filler only.
-fn shared_text(run_id: &str, label: &str, filler: &str, chars: usize) -> String {
-    if chars == 0 {
-        return format!("[{run_id} {label}] ");
-    }
-    // Cut after a word, so that the last token is a whole one.
-    let cut = filler.get(..chars).unwrap_or(filler);
-    let cut = cut.rfind(' ').map_or(cut, |end| &cut[..end]);
-    format!("[{run_id} {label}] Read the document below, then do the task that follows it.\n\n{cut}\n\nThe document ends here. ")
-}
-
-/// Text as it stands between the quotes of JSON.
-fn json_inside(text: &str) -> String {
-    let quoted = serde_json::Value::from(text).to_string();
-    quoted.get(1..quoted.len().saturating_sub(1)).unwrap_or_default().to_owned()
-}
-
-fn body_start(model: &str, shared: &str) -> String {
-    format!("{{\"model\":{},\"messages\":[{{\"role\":\"user\",\"content\":\"{}", serde_json::Value::from(model), json_inside(shared))
-}
-
-fn body_end(shape: &Shape) -> String {
-    let mut fields = json!({"stream": true});
-    fields[shape.accepted.max_tokens_name] = shape.max_tokens.into();
-    match shape.accepted.usage {
-        UsageOption::Continuous => fields["stream_options"] = json!({"include_usage": true, "continuous_usage_stats": true}),
-        UsageOption::Final => fields["stream_options"] = json!({"include_usage": true}),
-        UsageOption::None => {}
-    }
-    if shape.ignore_eos && shape.accepted.ignore_eos {
-        fields["ignore_eos"] = true.into();
-    }
-    if let Some(temperature) = shape.temperature {
-        fields["temperature"] = temperature.into();
-    }
-    let fields = fields.to_string();
-    format!("\"}}],{}", fields.get(1..).unwrap_or_default())
 }
 
 /// A new run id: twelve lowercase letters.
@@ -224,69 +315,4 @@ pub fn new_run_id() -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-
-    fn cell() -> CellPrompts {
-        let address = "http://h:1/base".parse().unwrap();
-        let credentials = crate::target::Credentials::bearer("secret", "--api-key");
-        CellPrompts {
-            head: RequestHead::post(&address, &credentials, CHAT_PATH),
-            shared: Bytes::from(body_start("a \"model\"", "[run] line\nnext \\ ")),
-            end: body_end(&Shape { accepted: Accepted::default(), max_tokens: 7, ignore_eos: true, temperature: None }),
-            id_prefix: "abc-3".into(),
-            scout: false,
-        }
-    }
-
-    fn body(p: &PreparedRequest) -> serde_json::Value {
-        serde_json::from_slice(&[&p.shared[..], &p.tail].concat()).unwrap()
-    }
-
-    #[test]
-    fn a_request_is_valid_json_with_the_length_its_head_says() {
-        let p = cell().prepare(2, 5);
-        let body = body(&p);
-        assert_eq!(body["model"], "a \"model\"");
-        let content = body["messages"][0]["content"].as_str().unwrap();
-        assert!(content.starts_with("[run] line\nnext \\ Task 0003-0006"));
-        assert_eq!(body["max_tokens"], 7);
-        assert_eq!(body["ignore_eos"], true);
-        assert_eq!(body["stream_options"]["continuous_usage_stats"], true);
-        assert!(body.get("temperature").is_none());
-        let head = String::from_utf8(p.head.clone()).unwrap();
-        assert!(head.starts_with("POST /base/v1/chat/completions HTTP/1.1\r\nHost: h:1\r\n"));
-        assert!(head.contains("x-request-id: abc-3-2-5\r\n"));
-        assert!(head.contains("Authorization: Bearer secret\r\n"));
-        let length = p.shared.len() + p.tail.len();
-        assert!(head.contains(&format!("Content-Length: {length}\r\n")));
-        assert!(!format!("{:?}", cell()).contains("secret"));
-    }
-
-    #[test]
-    fn every_request_has_an_ending_of_its_own_and_the_same_beginning() {
-        let cell = cell();
-        let mut tails = std::collections::HashSet::new();
-        for (stream, ordinal) in [(0, 0), (0, 1), (1, 0), (1, 1), (5, 0)] {
-            let p = cell.prepare(stream, ordinal);
-            assert_eq!(p.shared, cell.shared);
-            assert!(tails.insert(p.tail));
-        }
-        let shape = Shape { accepted: Accepted::default(), max_tokens: 7, ignore_eos: false, temperature: Some(0.0) };
-        let scout = cell.scout(&shape).prepare(0, 0);
-        assert_eq!(body(&scout)["max_tokens"], 1);
-        assert_eq!(scout.id, "abc-3-scout-0");
-        assert!(tails.insert(scout.tail));
-    }
-
-    #[test]
-    fn a_run_id_is_twelve_lowercase_letters_and_stands_in_every_prompt() {
-        let id = new_run_id();
-        assert_eq!(id.len(), 12);
-        assert!(id.bytes().all(|b| b.is_ascii_lowercase()));
-        assert_ne!(id, new_run_id());
-        assert!(shared_text(&id, "0", "", 0).contains(&id));
-        assert!(shared_text(&id, "8192", "some words here", 9).contains(&id));
-    }
-}
+mod tests;

@@ -252,4 +252,15 @@ mod tests {
         assert!(sentences.len() > 8_000);
         assert!(distinct.len() * 1000 > sentences.len() * 999);
     }
+
+    #[test]
+    fn no_block_of_64_characters_comes_back() {
+        for seed in [1, 7, 1234] {
+            let text = prose(seed, 100_000);
+            let text = text.as_bytes();
+            let mut seen = HashSet::new();
+            let back = text.windows(64).filter(|block| !seen.insert(*block)).count();
+            assert!(back <= 10, "seed {seed}: {back} of {}", text.len());
+        }
+    }
 }

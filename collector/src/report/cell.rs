@@ -13,7 +13,7 @@ use tokscope_shared::report::cell::Cell;
 use tokscope_shared::report::hardware::Hardware;
 use tokscope_shared::report::own;
 use tokscope_shared::report::request::RequestSample;
-use tokscope_shared::stats::{Speculation, mean, percentile, sorted};
+use tokscope_shared::stats::{mean, percentile, sorted};
 use tokscope_shared::verdict;
 
 /// What a cell's report needs besides its measurement.
@@ -41,6 +41,7 @@ pub fn cell(measured: &CellMeasurement, context: &CellContext<'_>) -> Cell {
     latencies(&mut cell, &requests, measured);
     server(&mut cell, measured, context);
     scheduler(&mut cell, measured);
+    super::loops::loops(&mut cell, measured);
     cell.hardware_summary = Field::Is(Hardware::default());
     let timeline = TokenTimeline::new(&measured.streams);
     let reasons = found::found_while_measuring(measured, &timeline);
@@ -214,26 +215,12 @@ fn server(cell: &mut Cell, measured: &CellMeasurement, context: &CellContext<'_>
         List::<Num>(spec.accepted_per_pos.iter().map(share).collect())
     });
     cell.server_spec_pos_accept = Field::Is(by_position.unwrap_or_default());
-    let tps = measured.aggregate_tps();
-    let tokens = measured.tokens.as_ref().map(|tokens| tokens.tokens as f64);
-    let output = counted.map(|delta| delta.delta).filter(|delta| *delta > 0.0).or(tokens);
-    let normal = spec.zip(output).and_then(|(spec, output)| Speculation::new(spec.drafts, spec.draft_tokens, spec.accepted_tokens, output));
-    let mut steps = None;
-    if let Some(normal) = normal {
-        cell.server_spec_accept_rate = Field::num(normal.accept_rate);
-        cell.server_spec_accept_length = Field::num(normal.accept_length);
-        cell.server_engine_steps = Field::num(normal.engine_steps);
-        cell.server_accept_len_effective = Field::num(normal.effective_length);
-        steps = tps.map(|tps| normal.steps_per_s(tps));
-    } else {
-        // Without counters: the median of rate by acceptance length, each pair from one scrape.
-        steps = percentile(&sorted(server.steps_per_s.iter().copied()), 50.0).or(steps);
-        let seconds = measured.window.as_ref().map(Window::seconds);
-        cell.server_spec_accept_rate = Field::opt(server.spec_accept_rate.map(|gauge| gauge.mean));
-        cell.server_spec_accept_length = Field::opt(server.spec_accept_length.map(|gauge| gauge.mean));
-        cell.server_engine_steps = Field::opt(steps.zip(seconds).map(|(steps, seconds)| steps * seconds));
-        cell.server_accept_len_effective = Field::opt(tps.zip(steps.filter(|s| *s > 0.0)).map(|(tps, steps)| tps / steps));
-    }
+    let found = measured.speculation().unwrap_or_default();
+    cell.server_spec_accept_rate = Field::opt(found.accept_rate);
+    cell.server_spec_accept_length = Field::opt(found.accept_length);
+    cell.server_engine_steps = Field::opt(found.engine_steps);
+    cell.server_accept_len_effective = Field::opt(found.effective_length);
+    let steps = found.steps_per_s;
     cell.server_steps_per_s = Field::opt(steps);
     let reference = Some(context.accept_len_ref).filter(|length| *length > 0.0);
     cell.accept_norm_ref_len = Field::opt(reference);

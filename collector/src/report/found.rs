@@ -3,18 +3,31 @@
 use crate::cell::measurement::{CellMeasurement, Window};
 use crate::load::record::{Outcome, RequestRecord};
 use crate::load::tokens::TokenTimeline;
+use crate::scrape::snapshot::Snapshot;
 use tokscope_shared::stats::{mean, percentile, sorted};
 use tokscope_shared::verdict::Reason;
 
 /// A gap is a stall from here on, and from so many times the usual gap.
 const STALL_US: u64 = 1_000_000;
 const STALL_GAPS: u64 = 10;
+/// Requests of others, on average, from which on they are named.
+const OTHERS: f64 = 0.25;
 /// Chunks of a stream that are closer than this came together.
 const TOGETHER_US: u64 = 2_000;
 /// Share of the window for which most streams may stand between two answers.
 const TOGETHER: f64 = 0.02;
 /// Share of the window's tokens that one piece may hold.
 const COARSE: f64 = 0.03;
+/// Share of the streams' time that may pass between two requests.
+const BETWEEN: f64 = 0.03;
+/// An answer of fewer tokens may well come at once.
+const PIECE_TOKENS: u32 = 16;
+/// A token of one answer in less than this is no decoding, but a buffer that is emptied.
+const BUFFERED_US: u64 = 50;
+/// So many pieces of text a token are too many.
+const CHUNKS_A_TOKEN: f64 = 1.1;
+/// Fewer events without anything are no pattern.
+const SILENT: u64 = 16;
 
 /// Reasons that a reader of the file could not find again.
 pub(super) fn found_while_measuring(measured: &CellMeasurement, timeline: &TokenTimeline) -> Vec<Reason> {
@@ -26,12 +39,22 @@ pub(super) fn found_while_measuring(measured: &CellMeasurement, timeline: &Token
     if measured.idle.idle == Some(false) {
         let count = |n: Option<u64>| n.map_or_else(|| "?".to_owned(), |n| n.to_string());
         let (running, waiting) = (count(measured.idle.running), count(measured.idle.waiting));
-        reasons
-            .push(Reason::new("foreign-traffic", format!("the server was busy before the cell: {running} requests ran, {waiting} waited")));
+        reasons.push(if measured.idle.left_over {
+            let text = format!("requests of the cell before were still on the server: {running} ran, {waiting} waited");
+            Reason::new("leftovers", text)
+        } else {
+            let text = format!("the server was busy before the cell: {running} requests ran, {waiting} waited");
+            Reason::new("foreign-traffic", text)
+        });
+    }
+    reasons.extend(others_running(measured).or_else(|| others_prompts(measured)));
+    if let Some(lost) = measured.loops.as_ref().map(|loops| loops.lost_bytes).filter(|lost| *lost > 0) {
+        let text = format!("{:.1} MB of text came too fast to be looked at for repetitions", lost as f64 / 1e6);
+        reasons.push(Reason::new("loop-unguarded", text));
     }
     if let Some(gap) = measured.server.gaps.first() {
         let n = measured.server.gaps.len();
-        reasons.push(Reason::new("metrics-gap", format!("{n} of the window's scrapes failed: {}", gap.reason)));
+        reasons.push(Reason::new("metrics-gap", format!("{n} of the window's scrapes told nothing: {}", gap.reason)));
     }
     if let Some(window) = &measured.window {
         reasons.extend(stalled(timeline, window, measured));
@@ -39,11 +62,48 @@ pub(super) fn found_while_measuring(measured: &CellMeasurement, timeline: &Token
         if measured.is_sustained() {
             reasons.extend(underfilled(measured, window));
             reasons.extend(coarse(timeline, window));
+            reasons.extend(late_requests(measured, window));
             reasons.extend(restarts_together(measured, window));
         }
     }
+    reasons.extend(one_piece(measured));
+    reasons.extend(below_chunks(measured));
+    reasons.extend(unknown_text(measured));
+    reasons.extend(no_finish_reason(measured));
     reasons.extend(prompt_length(measured));
     reasons
+}
+
+/// Requests that ran on the server and aren't ours, at the scrapes of the window. Ours count from their sending: a
+/// server that runs more than that works for somebody else.
+fn others_running(measured: &CellMeasurement) -> Option<Reason> {
+    let requests: Vec<&RequestRecord> = measured.streams.iter().flat_map(|stream| &stream.requests).collect();
+    let ours_at = |t_us: u64| requests.iter().filter(|r| r.sent_us.is_some_and(|sent| sent <= t_us) && r.ended_us >= t_us).count();
+    let told = |s: &Snapshot| Some((s.values.running?, ours_at(s.t_us).max(ours_at(s.sent_us)) as f64));
+    let pairs: Vec<(f64, f64)> = measured.server.snapshots.iter().filter_map(told).collect();
+    let of = |get: fn(&(f64, f64)) -> f64| mean(&pairs.iter().map(get).collect::<Vec<f64>>());
+    let (running, ours) = (of(|pair| pair.0)?, of(|pair| pair.1)?);
+    let more = running - ours;
+    (more > OTHERS && more > 0.05 * ours).then(|| {
+        Reason::new(
+            "foreign-traffic",
+            format!("{more:.1} requests on average were not ours: {running:.1} ran, {ours:.1} were sent from here"),
+        )
+    })
+}
+
+/// Prompt tokens that the server read and aren't ours.
+fn others_prompts(measured: &CellMeasurement) -> Option<Reason> {
+    let counted = measured.server.prompt_tokens?;
+    let ours = measured.prompt_tokens_meanwhile()?;
+    let more = counted.delta - ours;
+    (more > 0.03 * ours && more > 64.0).then(|| {
+        let text = format!(
+            "the server read {:.0} prompt tokens, at most {ours:.0} of them are ours: {more:.0} are somebody else's",
+            counted.delta
+        );
+        Reason::new("foreign-traffic", text)
+    })
 }
 
 /// The longest time for which a stream stood still in the middle of an answer.
@@ -146,6 +206,67 @@ fn coarse(timeline: &TokenTimeline, window: &Window) -> Option<Reason> {
     })
 }
 
+fn requests(measured: &CellMeasurement) -> impl Iterator<Item = &RequestRecord> {
+    measured.streams.iter().flat_map(|stream| &stream.requests)
+}
+
+/// The time for which a request was due and not sent: the one before held its connection, or a new one took long. The
+/// server may take these for running, so its gauges don't tell.
+fn late_requests(measured: &CellMeasurement, window: &Window) -> Option<Reason> {
+    let late = |r: &RequestRecord| {
+        let sent_us = r.sent_us.unwrap_or(r.ended_us);
+        sent_us.min(window.end_us).saturating_sub(r.due_us.max(window.start_us))
+    };
+    let late: u64 = requests(measured).map(late).sum();
+    let share = late as f64 / 1e6 / (window.seconds() * f64::from(measured.id.concurrency));
+    (share > BETWEEN).then(|| {
+        let text = format!("streams spent {:.0} % of the window between the end of an answer and the next request", share * 100.0);
+        Reason::new("late-requests", text)
+    })
+}
+
+/// Answers whose tokens all came together.
+fn one_piece(measured: &CellMeasurement) -> Option<Reason> {
+    let together = |r: &RequestRecord| {
+        let most_us = TOGETHER_US.max(BUFFERED_US * u64::from(r.output_tokens()));
+        Some(r.last_us?.saturating_sub(r.first_token_us?) <= most_us)
+    };
+    let long = requests(measured).filter(|r| r.outcome == Outcome::Finished && r.output_tokens() >= PIECE_TOKENS);
+    let found: Vec<bool> = long.filter_map(together).collect();
+    let together = found.iter().filter(|together| **together).count();
+    (together * 2 > found.len())
+        .then(|| Reason::new("one-piece", format!("{together} of {} answers came in one piece at their end", found.len())))
+}
+
+/// Tokens as counted by the server against the pieces of text they came in.
+fn below_chunks(measured: &CellMeasurement) -> Option<Reason> {
+    // Where usage comes now and then, a cut answer's last one is behind.
+    let told = |r: &&RequestRecord| r.outcome == Outcome::Finished || r.usage_reports.saturating_mul(2) > r.chunks;
+    let counted = requests(measured).filter(told).filter_map(|r| {
+        let tokens = r.usage_tokens.filter(|usage| *usage == r.output_tokens())?;
+        Some((u64::from(tokens), u64::from(r.chunks)))
+    });
+    let (tokens, chunks) = counted.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+    (chunks as f64 > CHUNKS_A_TOKEN * tokens as f64)
+        .then(|| Reason::new("tokens-below-chunks", format!("the server counted {tokens} tokens for {chunks} pieces of text")))
+}
+
+/// Events that held nothing known, against those with text. A token that is half of a character is one as well, hence
+/// the half.
+fn unknown_text(measured: &CellMeasurement) -> Option<Reason> {
+    let sum = |of: fn(&RequestRecord) -> u32| requests(measured).map(|r| u64::from(of(r))).sum::<u64>();
+    let (silent, chunks) = (sum(|r| r.silent_events), sum(|r| r.chunks));
+    (silent >= SILENT && silent * 2 > chunks)
+        .then(|| Reason::new("unknown-text", format!("{silent} events held no text in a known place, {chunks} did")))
+}
+
+/// Answers of which nothing says that they are whole but the end mark, which follows an error as well.
+fn no_finish_reason(measured: &CellMeasurement) -> Option<Reason> {
+    let finished = requests(measured).filter(|r| r.outcome == Outcome::Finished);
+    let (unsaid, all) = finished.fold((0, 0), |(unsaid, all), r| (unsaid + u32::from(r.finish_reason.is_none()), all + 1));
+    (unsaid > 0).then(|| Reason::new("no-finish-reason", format!("{unsaid} of {all} answers ended without a finish reason")))
+}
+
 /// The prompts' length by the server's count against the context asked for.
 fn prompt_length(measured: &CellMeasurement) -> Option<Reason> {
     let asked = f64::from(measured.id.context_tokens);
@@ -154,4 +275,144 @@ fn prompt_length(measured: &CellMeasurement) -> Option<Reason> {
     let off = (mean - asked).abs();
     (asked > 0.0 && off > 64.0 && off > 0.05 * asked)
         .then(|| Reason::new("prompt-length", format!("the server counts {mean:.0} prompt tokens, {asked:.0} were asked for")))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::cell::measurement::{IdleWait, Warmup};
+    use crate::event::CellId;
+    use crate::load::health::ClientHealth;
+    use crate::load::record::StreamRecord;
+    use crate::plan::PlannedCell;
+    use crate::scrape::snapshot::ServerWindow;
+
+    /// A request as usual: 100 tokens in 100 pieces over the second after it was sent, which was when it was due.
+    fn usual(due_us: u64) -> RequestRecord {
+        RequestRecord {
+            sent_us: Some(due_us),
+            first_token_us: Some(due_us + 10_000),
+            last_us: Some(due_us + 1_000_000),
+            ended_us: due_us + 1_000_000,
+            chunks: 100,
+            usage_tokens: Some(100),
+            usage_reports: 1,
+            finish_reason: Some("length".into()),
+            outcome: Outcome::Finished,
+            ..RequestRecord::due("x".into(), 0, 0, due_us)
+        }
+    }
+
+    /// The codes found of one stream's requests, in a window of 4 s.
+    fn codes(requests: Vec<RequestRecord>) -> Vec<String> {
+        codes_of(vec![requests])
+    }
+
+    /// The codes found of several streams.
+    fn codes_of(streams: Vec<Vec<RequestRecord>>) -> Vec<String> {
+        let measured = CellMeasurement {
+            id: CellId { index: 0, layer: crate::plan::Layer::Sustained, repeat: 1, context_tokens: 0, concurrency: 1 },
+            cell: PlannedCell::sustained(0, 1, 100),
+            started_us: 0,
+            ended_us: 5_000_000,
+            idle: IdleWait::default(),
+            scout: None,
+            warmup: Warmup::default(),
+            window: Some(Window { start_us: 0, end_us: 4_000_000 }),
+            open_loop: None,
+            tokens: None,
+            streams: streams.into_iter().map(|requests| StreamRecord { requests, ..StreamRecord::default() }).collect(),
+            server: ServerWindow::default(),
+            client: ClientHealth::default(),
+            interrupted: false,
+            failure: None,
+            failure_phase: None,
+            loops: None,
+            drain: crate::cell::measurement::Drain::default(),
+        };
+        let reasons = found_while_measuring(&measured, &TokenTimeline::new(&measured.streams));
+        reasons.into_iter().map(|reason| reason.code).filter(|code| code != "underfilled").collect()
+    }
+
+    fn all(change: impl Fn(&mut RequestRecord)) -> Vec<String> {
+        let mut requests: Vec<_> = (0..4).map(|i| usual(i * 1_000_000)).collect();
+        requests.iter_mut().for_each(change);
+        codes(requests)
+    }
+
+    #[test]
+    fn streams_that_restart_together_are_told_from_those_that_restart_in_turn() {
+        // Each waits 200 ms for its first token, of every second.
+        let stream = |offset_us: u64| -> Vec<RequestRecord> {
+            let waits = |i: u64| RequestRecord {
+                first_token_us: Some(i * 1_000_000 + offset_us + 200_000),
+                last_us: Some(i * 1_000_000 + offset_us + 1_000_000),
+                ..usual(i * 1_000_000 + offset_us)
+            };
+            (0..4).map(waits).collect()
+        };
+        let together = codes_of(vec![stream(0), stream(10_000), stream(5_000)]);
+        assert!(together.contains(&"restarts-together".to_owned()), "{together:?}");
+        let in_turn = codes_of(vec![stream(0), stream(300_000), stream(600_000)]);
+        assert!(!in_turn.contains(&"restarts-together".to_owned()), "{in_turn:?}");
+        let alone = codes_of(vec![stream(0)]);
+        assert!(!alone.contains(&"restarts-together".to_owned()), "one stream is always together: {alone:?}");
+    }
+
+    #[test]
+    fn nothing_is_found_of_usual_answers() {
+        assert!(all(|_| {}).is_empty());
+    }
+
+    #[test]
+    fn fewer_tokens_than_pieces_of_text_are_doubted_and_more_are_not() {
+        for tokens in [20, 90] {
+            assert_eq!(all(|r| r.usage_tokens = Some(tokens)), ["tokens-below-chunks"], "{tokens}");
+        }
+        for tokens in [91, 300] {
+            assert!(all(|r| r.usage_tokens = Some(tokens)).is_empty(), "{tokens}");
+        }
+        let cut = |r: &mut RequestRecord| (r.usage_tokens, r.outcome) = (Some(50), Outcome::CutByUs);
+        assert!(all(cut).is_empty(), "the last usage of a cut answer may be behind its text");
+        assert!(all(|r| r.usage_tokens = Some(0)).is_empty(), "no token for text is no count: its chunks are counted");
+        assert!(all(|r| r.usage_tokens = None).is_empty(), "without usage there is nothing to compare");
+    }
+
+    #[test]
+    fn an_answer_without_a_finish_reason_is_doubted() {
+        assert_eq!(all(|r| r.finish_reason = None), ["no-finish-reason"]);
+        let cut = |r: &mut RequestRecord| (r.finish_reason, r.outcome) = (None, Outcome::CutByUs);
+        assert!(all(cut).is_empty(), "we cut it");
+    }
+
+    #[test]
+    fn many_events_without_known_text_are_doubted() {
+        assert!(all(|r| r.silent_events = 50).is_empty());
+        assert_eq!(all(|r| r.silent_events = 51), ["unknown-text"]);
+        let few = |r: &mut RequestRecord| (r.silent_events, r.chunks, r.usage_tokens) = (3, 1, Some(1));
+        assert!(all(few).is_empty(), "twelve events are no pattern");
+    }
+
+    #[test]
+    fn answers_in_one_piece_have_no_times() {
+        let together = |r: &mut RequestRecord| r.first_token_us = r.last_us.map(|us| us - 5_000);
+        assert_eq!(all(together), ["one-piece"]);
+        let fast = |r: &mut RequestRecord| r.first_token_us = r.last_us.map(|us| us - 5_001);
+        assert!(all(fast).is_empty(), "a token in 50 us");
+        let short = |r: &mut RequestRecord| {
+            r.first_token_us = r.last_us;
+            (r.usage_tokens, r.chunks) = (Some(15), 15);
+        };
+        assert!(all(short).is_empty(), "a short answer may come at once");
+    }
+
+    #[test]
+    fn time_between_two_requests_is_less_load_than_asked_for() {
+        let sent_after = |us: u64| move |r: &mut RequestRecord| r.sent_us = Some(r.due_us + us);
+        assert!(all(sent_after(30_000)).is_empty());
+        assert_eq!(all(sent_after(31_000)), ["late-requests"]);
+        let outside = (4..9).map(|i| RequestRecord { sent_us: Some(i * 2_000_000), ..usual(i * 1_000_000) });
+        assert!(codes(outside.collect()).is_empty(), "outside of the window nothing counts");
+    }
 }

@@ -5,30 +5,35 @@ mod arrivals;
 mod cell;
 mod distributions;
 mod found;
+mod loops;
 mod methodology;
+mod missing;
 mod open_loop;
 mod options;
 mod own_cell;
+mod prefill;
+mod slept;
 mod startup;
 
 pub use arrivals::ArrivalsLimit;
 pub use cell::{CellContext, cell};
 pub use options::Options;
+pub(crate) use slept::slept;
 
 use crate::calibrate::Calibration;
 use crate::clock::{Clock, rfc3339};
-use crate::event::Stamped;
-use crate::plan::{Layer, LeftOut};
-use crate::run::MeasuredCell;
+use crate::event::Logged;
+use crate::plan::{Layer, LeftOut, Place as CellPlace};
+use crate::prefill::{PrefillRow, PrefixCache};
+use crate::run::{MeasuredCell, Stretch};
 use crate::scrape::snapshot::Snapshot;
 use serde_json::Value;
-use tokscope_shared::field::{Field, List, Table};
+use tokscope_shared::field::{Field, Int, List, Num, Table};
 use tokscope_shared::report::cell::Cell;
 use tokscope_shared::report::diagnostics::{AmdFabric, P2pMark, P2pOverride};
 use tokscope_shared::report::hardware::Hardware;
 use tokscope_shared::report::metadata::Metadata;
 use tokscope_shared::report::own::{self, RunOwn, RunSeries, ServerOwn};
-use tokscope_shared::report::prefill::{PrefillRow, ServerValidation};
 use tokscope_shared::report::{Report, SCHEMA};
 
 /// How a run ended.
@@ -53,19 +58,6 @@ impl Status {
     }
 }
 
-/// A row of prefill.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Prefill {
-    /// Context asked for, tokens.
-    pub context_tokens: u32,
-    /// Seconds to the first token.
-    pub ttft_s: f64,
-    /// Prompt tokens as the server counted them; else the context asked for.
-    pub prompt_tokens: u64,
-    /// Those of them from the prefix cache, where the server tells.
-    pub cached_tokens: Option<u64>,
-}
-
 /// Everything a run leaves behind.
 #[derive(Debug)]
 pub struct RunRecord {
@@ -86,13 +78,21 @@ pub struct RunRecord {
     /// What was left out.
     pub left_out: Vec<LeftOut>,
     /// What happened.
-    pub events: Vec<Stamped>,
-    /// Scrapes over the run.
+    pub events: Vec<Logged>,
+    /// Scrapes over this stretch of the run.
     pub scrapes: Vec<Snapshot>,
+    /// Those of earlier stretches, as columns.
+    pub earlier_series: RunSeries,
+    /// The stretches of the run; without a resume one.
+    pub stretches: Vec<Stretch>,
+    /// What was to be measured.
+    pub planned: Vec<CellPlace>,
+    /// What the user skipped of it.
+    pub skipped: Vec<CellPlace>,
     /// The context of the hidden decode before the matrix, if there was one.
     pub decode_warmup_context: Option<u32>,
     /// Prefill rows.
-    pub prefill: Vec<Prefill>,
+    pub prefill: Vec<PrefillRow>,
     /// The cells, in order of execution.
     pub cells: Vec<MeasuredCell>,
 }
@@ -112,6 +112,10 @@ pub struct Server {
     pub address: Option<String>,
     /// Name, value and source of each limit.
     pub limits: Vec<(String, u64, String)>,
+    /// What it refused of what was to be sent, each in a sentence.
+    pub refused: Vec<String>,
+    /// Whether it keeps the beginnings of prompts; none where that was not tried.
+    pub prefix_cache: Option<PrefixCache>,
     /// Why its metrics can't be read; none where they can.
     pub metrics_warning: Option<String>,
 }
@@ -136,8 +140,8 @@ pub fn assemble(run: &RunRecord) -> Report {
         p2pmark: Field::Is(P2pMark { status: Field::text("not_run"), ..P2pMark::default() }),
         amd_fabric: Field::Is(AmdFabric { status: Field::text("not_run"), ..AmdFabric::default() }),
         hardware_run_summary: Field::Is(Hardware::default()),
-        event_log: Field::Is(run.events.iter().filter_map(|event| event.event.log_line(&run.clock.wall_at(event.t_us))).collect()),
-        prefill: Field::Is(prefill(run)),
+        event_log: Field::Is(run.events.iter().map(|event| event.line.clone()).collect()),
+        prefill: Field::Is(prefill::rows(&run.prefill)),
         results: Field::Is(primary.iter().copied().cloned().collect()),
         summary_table: Field::Is(summary(&primary)),
         burst_results: Field::Is(burst.iter().copied().cloned().collect()),
@@ -200,7 +204,8 @@ fn own(run: &RunRecord, ended_us: u64) -> RunOwn {
         source: Field::text(source),
         ..own::Limit::default()
     });
-    let left_out = run.left_out.iter().map(|left| own::LeftOut {
+    let missing = missing::missing(run);
+    let left_out = run.left_out.iter().chain(&missing).map(|left| own::LeftOut {
         layer: Field::text(left.layer),
         context_tokens: Field::int(left.context_tokens),
         concurrency: Field::int(left.concurrency),
@@ -209,13 +214,11 @@ fn own(run: &RunRecord, ended_us: u64) -> RunOwn {
         text: Field::text(&left.text),
         ..own::LeftOut::default()
     });
-    let events = run.events.iter().filter_map(|stamped| {
-        Some(own::RunEvent {
-            t_us: Field::count(stamped.t_us),
-            kind: Field::text(stamped.event.kind()),
-            text: Field::text(stamped.event.log_text()?),
-            ..own::RunEvent::default()
-        })
+    let events = run.events.iter().map(|logged| own::RunEvent {
+        t_us: Field::count(logged.t_us),
+        kind: Field::text(&logged.kind),
+        text: Field::text(&logged.text),
+        ..own::RunEvent::default()
     });
     RunOwn {
         schema: Field::int(SCHEMA),
@@ -228,10 +231,12 @@ fn own(run: &RunRecord, ended_us: u64) -> RunOwn {
             engine: Field::text(&run.server.engine),
             version: Field::or_null(run.server.version.clone()),
             limits: Field::Is(limits.collect()),
+            refused: Field::Is(run.server.refused.iter().cloned().collect()),
+            prefix_cache: prefill::prefix_cache(run.server.prefix_cache.as_ref()),
             ..ServerOwn::default()
         }),
         client: Field::Is(own::ClientOwn {
-            origin_ns: Field::count(run.clock.origin_ns()),
+            origin_ns: Field::int(run.clock.origin_ns()),
             address: Field::or_null(run.server.address.clone()),
             stamp: stamp(&run.cells),
             cpus: Field::count(run.cpus as u64),
@@ -240,10 +245,11 @@ fn own(run: &RunRecord, ended_us: u64) -> RunOwn {
         }),
         left_out: Field::Is(left_out.collect()),
         events: Field::Is(events.collect()),
-        series: Field::Is(series(&run.scrapes)),
+        series: Field::Is(series(run)),
         repeats: Field::Is(repeats(run)),
+        prefill: Field::Is(prefill::own(&run.prefill)),
         open_loop: Field::Is(of_layer(&run.cells, Layer::OpenLoop).filter(|m| m.repeat == 1).map(|m| m.cell.clone()).collect()),
-        segments: Field::Is(List::default()),
+        segments: Field::Is(segments(&run.stretches)),
         ..RunOwn::default()
     }
 }
@@ -256,16 +262,41 @@ fn stamp(cells: &[MeasuredCell]) -> Field<String> {
     Field::or_null(first.map(|first| if same { first } else { "mixed" }.to_owned()))
 }
 
-fn series(scrapes: &[Snapshot]) -> RunSeries {
-    let numbers = |of: fn(&Snapshot) -> Option<f64>| Field::Is(List(scrapes.iter().map(|scrape| Field::opt(of(scrape))).collect()));
-    let counts = |of: fn(&Snapshot) -> u64| Field::Is(List(scrapes.iter().map(|scrape| Field::count(of(scrape))).collect()));
+/// The stretches of a resumed run; a run in one go has none.
+fn segments(stretches: &[Stretch]) -> List<own::Segment> {
+    let several = stretches.len() > 1;
+    stretches
+        .iter()
+        .filter(|_| several)
+        .map(|stretch| own::Segment {
+            started: Field::text(&stretch.started),
+            ended: Field::text(&stretch.ended),
+            run_id: Field::text(&stretch.run_id),
+            origin_ns: Field::int(stretch.origin_ns),
+            cells: Field::Is(stretch.cells.iter().map(|order| (*order as u64).into()).collect()),
+            ..own::Segment::default()
+        })
+        .collect()
+}
+
+/// The server's metrics over all stretches.
+pub(crate) fn series(run: &RunRecord) -> RunSeries {
+    let (scrapes, earlier) = (&run.scrapes, &run.earlier_series);
+    let numbers = |earlier: &Field<List<Num>>, of: fn(&Snapshot) -> Option<f64>| {
+        let before = earlier.get().map_or_else(Vec::new, |list| list.0.clone());
+        Field::Is(List(before.into_iter().chain(scrapes.iter().map(|scrape| Field::opt(of(scrape)))).collect()))
+    };
+    let counts = |earlier: &Field<List<Int>>, of: fn(&Snapshot) -> u64| {
+        let before = earlier.get().map_or_else(Vec::new, |list| list.0.clone());
+        Field::Is(List(before.into_iter().chain(scrapes.iter().map(|scrape| Field::count(of(scrape)))).collect()))
+    };
     RunSeries {
-        scrape_t_us: counts(|s| s.t_us),
-        scrape_took_us: counts(|s| s.t_us.saturating_sub(s.sent_us)),
-        running: numbers(|s| s.values.running),
-        waiting: numbers(|s| s.values.waiting),
-        kv_usage: numbers(|s| s.values.kv_usage),
-        generation_tokens: numbers(|s| s.values.generation_tokens),
+        scrape_t_us: counts(&earlier.scrape_t_us, |s| s.t_us),
+        scrape_took_us: counts(&earlier.scrape_took_us, |s| s.t_us.saturating_sub(s.sent_us)),
+        running: numbers(&earlier.running, |s| s.values.running),
+        waiting: numbers(&earlier.waiting, |s| s.values.waiting),
+        kv_usage: numbers(&earlier.kv_usage, |s| s.values.kv_usage),
+        generation_tokens: numbers(&earlier.generation_tokens, |s| s.values.generation_tokens),
         ..RunSeries::default()
     }
 }
@@ -295,6 +326,7 @@ fn metadata(run: &RunRecord) -> Metadata {
         burst_requests_per_concurrency: Field::int(options.burst_requests_per_concurrency),
         decode_warmup_seconds: Field::num(options.decode_warmup_seconds),
         decode_warmup_context: Field::int(run.decode_warmup_context.unwrap_or(0)),
+        loop_detection: Field::Is(loops::settings(options.loop_detection)),
         decode_warmup_concurrency: Field::int(u32::from(run.decode_warmup_context.is_some())),
         cell_warmup_timeout_seconds: Field::num(options.cell_warmup_timeout_seconds),
         cell_warmup_timeout_policy: Field::text("<64k:60s,<128k:120s,>=128k:180s when override is 0"),
@@ -314,43 +346,6 @@ fn metadata(run: &RunRecord) -> Metadata {
         amd_fabric_status: Field::text("not_run"),
         ..Metadata::default()
     }
-}
-
-fn prefill(run: &RunRecord) -> Table<PrefillRow> {
-    let mut rows: Vec<&Prefill> = run.prefill.iter().collect();
-    rows.sort_by_key(|row| row.context_tokens);
-    rows.into_iter()
-        .map(|row| {
-            let seconds = Field::num((row.ttft_s * 1e3).round() / 1e3);
-            let rate = Field::num((row.prompt_tokens as f64 / row.ttft_s).round());
-            let cached = Field::or_null(row.cached_tokens.map(Into::into));
-            let row_of = PrefillRow {
-                ttft_seconds: seconds.clone(),
-                prefill_seconds: seconds.clone(),
-                tok_per_sec: rate.clone(),
-                client_ttft_seconds: seconds,
-                client_tok_per_sec: rate,
-                prompt_tokens: Field::count(row.prompt_tokens),
-                samples: Field::int(1),
-                method: Field::text("integrated_scout"),
-                server_validation: Field::Is(ServerValidation {
-                    method: Field::text(""),
-                    tok_per_sec: Field::Null,
-                    prefill_seconds: Field::Null,
-                    prompt_tokens: Field::Null,
-                    request_prompt_tokens: Field::Null,
-                    cached_tokens: cached,
-                    token_source: Field::text(""),
-                    samples: Field::int(0),
-                    invalid_reason: Field::text(""),
-                    ..ServerValidation::default()
-                }),
-                hardware_summary: Field::Is(Hardware::default()),
-                ..PrefillRow::default()
-            };
-            (row.context_tokens.to_string(), row_of)
-        })
-        .collect()
 }
 
 /// Rates by context and concurrency, in order of execution; null where a cell has none.

@@ -88,10 +88,16 @@ impl Options {
     /// Of a run against this server.
     #[must_use]
     pub fn of(options: &RunOptions, target: &Target) -> Self {
+        Self::asked(options, target.display(), &target.model)
+    }
+
+    /// Of a run against a server of this address and model.
+    #[must_use]
+    pub fn asked(options: &RunOptions, display: &str, model: &str) -> Self {
         Self {
-            host: target.display().to_owned(),
+            host: display.to_owned(),
             port: options.target.port,
-            model: target.model.clone(),
+            model: model.to_owned(),
             concurrency: options.concurrency.clone(),
             contexts: options.contexts.clone(),
             duration: options.duration_s,

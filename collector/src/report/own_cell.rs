@@ -123,6 +123,8 @@ fn reconciled(measured: &CellMeasurement) -> Reconciled {
         client_tokens: Field::or_null(server.client_tokens_between_scrapes.map(Into::into)),
         asked: Field::int(measured.id.concurrency),
         running_mean: Field::opt(server.running.map(|running| running.mean)),
+        server_prompt_tokens: Field::or_null(server.prompt_tokens.map(|delta| (delta.delta.round().max(0.0) as u64).into())),
+        client_prompt_tokens: Field::or_null(measured.prompt_tokens_meanwhile().map(|tokens| (tokens as u64).into())),
         ..Reconciled::default()
     }
 }
@@ -139,8 +141,18 @@ fn prompt(measured: &CellMeasurement, context: &CellContext<'_>) -> Prompt {
         max_tokens_asked: measured.cell.clamped_from.map_or(Field::Absent, Field::int),
         scout_ttft_s: Field::opt(scout.and_then(|scout| seconds(scout.ttft_us))),
         scout_cached_tokens: Field::or_null(scout.and_then(|scout| scout.cached_tokens).map(Into::into)),
+        cached_share: Field::opt(cached_share(measured)),
         ..Prompt::default()
     }
+}
+
+/// Of the requests of which the server says both counts.
+fn cached_share(measured: &CellMeasurement) -> Option<f64> {
+    let requests = measured.streams.iter().flat_map(|stream| &stream.requests);
+    let told: Vec<(u32, u32)> = requests.filter_map(|r| r.cached_tokens.zip(r.prompt_tokens)).collect();
+    let sum = |of: fn(&(u32, u32)) -> u32| told.iter().map(|pair| u64::from(of(pair))).sum::<u64>();
+    let (cached, all) = (sum(|pair| pair.0), sum(|pair| pair.1));
+    (all > 0).then(|| cached as f64 / all as f64)
 }
 
 fn columns(measured: &CellMeasurement, timeline: &TokenTimeline) -> RequestColumns {

@@ -5,31 +5,35 @@ mod kept;
 mod options;
 mod warmup;
 
-pub use kept::{Kept, MeasuredCell};
+pub use kept::{Earlier, Kept, MeasuredCell, Stretch};
 pub use options::{Arrivals, BurstOptions, PrefillMetric, PrefillOptions, PromptMode, RunOptions};
 
 use crate::calibrate::{CalibrateError, CalibrateOptions, Calibration, calibrate};
-use crate::cell::{Bench, CellMeasurement, CellOptions};
-use crate::clock::Clock;
+use crate::cell::{Bench, CellMeasurement, CellOptions, Isolation};
+use crate::clock::{Clock, slept_us};
 use crate::event::{Event, Events};
-use crate::load::Load;
 use crate::load::endpoint::{ConnectionError, Endpoint};
 use crate::load::files::{TooFewFiles, raise_open_files};
 use crate::load::health::Lateness;
 use crate::load::record::Outcome;
 use crate::load::stop::Stop;
-use crate::plan::{Layer, LeftOut, Plan, PlanInput, PlannedCell, plan};
-use crate::prompt::{self, Prompts};
-use crate::report::{self, ArrivalsLimit, CellContext, Options, Prefill, RunRecord, Server, Status};
+use crate::load::{Load, LoadLimits};
+use crate::plan::{Layer, LeftOut, MIN_OUTPUT_TOKENS, Plan, PlanInput, PlannedCell, plan};
+use crate::prefill::{self, Ahead, Finding, PrefillContexts, PrefixCache, StandaloneOptions, prefix_cache};
+use crate::prompt::{self, PromptOptions, Prompts};
+use crate::report::{self, ArrivalsLimit, CellContext, Options, RunRecord, Server, Status};
 use crate::scrape::Scraper;
 use crate::target::{MetricsAccess, Target, TargetError};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokscope_shared::report::cell::Cell;
 
 /// For the server's name to be looked up.
 const RESOLVE_LIMIT: Duration = Duration::from_secs(10);
+
+/// A sleep of the machine is longer than this; less is how far two clocks are read apart.
+const SLEPT_US: u64 = 100_000;
 
 /// So many cells in a row without a connection end the run.
 const DEAD_CELLS: u32 = 2;
@@ -52,6 +56,9 @@ pub enum RunError {
     /// The user stopped it.
     #[error("stopped before the server was known: there is nothing to report")]
     Stopped,
+    /// Another run than the one to be gone on with.
+    #[error("--resume: not the same run: {}", .0.join("; "))]
+    Differs(Vec<String>),
     /// Every cell was left out.
     #[error("nothing is left to measure: {}", .0.iter().map(|left| left.text.as_str()).collect::<Vec<_>>().join("; "))]
     NothingFits(Vec<LeftOut>),
@@ -66,9 +73,14 @@ pub struct Prepared {
     pub prompts: Prompts,
     /// What will be measured, and what won't.
     pub plan: Plan,
+    /// Which contexts have a row of prefill.
+    pub prefill: PrefillContexts,
+    /// Whether the server keeps the beginnings of prompts; none where no context asks for it.
+    pub prefix_cache: Option<PrefixCache>,
     endpoint: Arc<Endpoint>,
     load: Load,
     scraper: Option<Scraper>,
+    isolation: Isolation,
 }
 
 /// Runs it. Events go to `events`, what is measured to `kept`, as it comes; `stop` ends it early.
@@ -83,7 +95,8 @@ pub async fn run(options: &RunOptions, clock: Clock, events: &Events, stop: Stop
     }
     let most = prepared.plan.cells.iter().map(|cell| cell.connections(options.duration_s)).max().unwrap_or(1);
     raise_open_files(most)?;
-    events.emit(Event::Planned { cells: prepared.plan.cells.len(), window_us: (options.duration_s * 1e6) as u64 });
+    let to_come = prepared.plan.cells.iter().filter(|cell| !kept.is_done(cell)).count();
+    events.emit(Event::Planned { cells: to_come, window_us: (options.duration_s * 1e6) as u64 });
     Session { options, prepared: &prepared, events, stop, kept }.measure().await;
     Ok(())
 }
@@ -93,28 +106,85 @@ pub async fn run(options: &RunOptions, clock: Clock, events: &Events, stop: Stop
 ///
 /// # Errors
 /// The server can't be measured, with the reason.
-pub async fn prepare(
-    options: &RunOptions,
-    clock: Clock,
-    events: &Events,
-    mut stop: Stop,
-    kept: &Kept,
-) -> Result<Option<Prepared>, RunError> {
-    let target = tokio::select! {
-        found = Target::detect(&options.target) => found?,
-        () = stop.stopped() => return Err(RunError::Stopped),
+pub async fn prepare(options: &RunOptions, clock: Clock, events: &Events, stop: Stop, kept: &Kept) -> Result<Option<Prepared>, RunError> {
+    let target = known_server(options, clock, events, stop.clone(), kept).await?;
+    let prefill = match (options.prefill.skip, options.prefill.standalone) {
+        (true, _) => PrefillContexts::default(),
+        (false, alone) => prefill::contexts(&options.contexts, &options.prefill.contexts, target.max_model_len(), alone),
     };
-    announce(options, &target, events);
-    kept.begin(record(options, clock, &target));
-    let contexts: Vec<u32> =
-        options.contexts.iter().chain(&options.prefill.contexts).copied().collect::<BTreeSet<_>>().into_iter().collect();
+    let prompt_options = PromptOptions { contexts: wanted(options, &prefill, &target), seed: options.seed, mode: options.prompts };
+    let mut stopped = stop.clone();
     let prompts = tokio::select! {
-        made = prompt::calibrate(&target, &contexts, options.seed) => made,
-        () = stop.stopped() => return Ok(None),
+        made = prompt::make(&target, &prompt_options) => made,
+        () = stopped.stopped() => return Ok(None),
     };
     prompts.startup_lines.iter().for_each(|line| events.emit(Event::Startup(line.clone())));
     prompts.warnings.iter().for_each(|line| events.emit(Event::Warning(line.clone())));
-    let plan = plan(&PlanInput {
+    let load = Load::start(clock, 1).map_err(RunError::Threads)?;
+    let endpoint = Arc::new(Endpoint::resolve(&target.address, &target.roots, RESOLVE_LIMIT).await?);
+    let scraper = matches!(target.metrics, MetricsAccess::Available).then(|| Scraper::start(clock, &target));
+    let mut prepared = Prepared {
+        target,
+        prompts,
+        plan: Plan::default(),
+        prefill,
+        prefix_cache: None,
+        endpoint,
+        load,
+        scraper,
+        isolation: Isolation::new(),
+    };
+    if options.contexts.iter().any(|context| *context > 0) {
+        let found = prefix_cache::find(&prepared.bench(events), LoadLimits::default(), &stop).await;
+        if stop.is_stopped() {
+            return Ok(None);
+        }
+        events.emit(Event::Startup(format!("prefix cache: {} ({})", found.finding.as_str(), found.evidence)));
+        kept.with(|record| record.server.prefix_cache = Some(found.clone()));
+        prepared.prefix_cache = Some(found);
+    }
+    prepared.plan = plan(&plan_input(options, &prepared));
+    kept.prompts_made(&prepared.prompts.run_id);
+    kept.with(|record| {
+        record.left_out.clone_from(&prepared.plan.left_out);
+        record.planned = prepared.plan.cells.iter().map(PlannedCell::place).collect();
+    });
+    Ok(Some(prepared))
+}
+
+/// The server, and what it takes; the record begins with it.
+async fn known_server(options: &RunOptions, clock: Clock, events: &Events, mut stop: Stop, kept: &Kept) -> Result<Target, RunError> {
+    let mut waiting = |text: &str| events.emit(Event::Startup(text.to_owned()));
+    let mut target = tokio::select! {
+        found = Target::detect(&options.target, &mut waiting) => found?,
+        () = stop.stopped() => return Err(RunError::Stopped),
+    };
+    announce(options, &target, events);
+    tokio::select! {
+        agreed = target.negotiate(options.max_tokens, !options.respect_eos, options.temperature) => match agreed {
+            // A server that fails by itself fails in each cell, and the report says so.
+            Err(error @ TargetError::ChatFailed { .. }) => events.emit(Event::Warning(error.to_string())),
+            agreed => agreed?,
+        },
+        () = stop.stopped() => return Err(RunError::Stopped),
+    }
+    target.accepted.notes.iter().for_each(|line| events.emit(Event::Warning(line.clone())));
+    kept.begin(record(options, clock, &target))?;
+    Ok(target)
+}
+
+/// All contexts for which prompts are needed; one that can't fit the model has none.
+fn wanted(options: &RunOptions, prefill: &PrefillContexts, target: &Target) -> Vec<u32> {
+    let limit = target.max_model_len().unwrap_or(u64::MAX);
+    let all = options.contexts.iter().chain(&prefill.recorded).copied();
+    let fitting = all.filter(|context| u64::from(*context) + MIN_OUTPUT_TOKENS <= limit);
+    fitting.collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+fn plan_input(options: &RunOptions, prepared: &Prepared) -> PlanInput {
+    let Prepared { target, prompts, .. } = prepared;
+    let shared = prepared.prefix_cache.as_ref().is_some_and(|found| found.finding == Finding::Works);
+    PlanInput {
         contexts: options.contexts.clone(),
         concurrency: options.concurrency.clone(),
         layers: options.layers(),
@@ -122,20 +192,28 @@ pub async fn prepare(
         max_tokens: options.max_tokens,
         kv_budget_tokens: target.kv_budget_tokens(),
         kv_block_tokens: target.kv_block_tokens(),
+        engines: target.data_parallel_engines().unwrap_or(1),
+        kv_budget_per_engine: target.kv_budget_per_engine(),
         max_running: target.max_running(),
         max_model_len: target.max_model_len(),
         max_tokens_limit: target.accepted.max_tokens_limit,
         prompt_tokens: prompts.prompt_tokens(),
-        shared_tokens: std::collections::BTreeMap::new(),
-    });
-    kept.with(|record| {
-        record.run_id.clone_from(&prompts.run_id);
-        record.left_out.clone_from(&plan.left_out);
-    });
-    let load = Load::start(clock, 1).map_err(RunError::Threads)?;
-    let endpoint = Arc::new(Endpoint::resolve(&target.address, &target.roots, RESOLVE_LIMIT).await?);
-    let scraper = matches!(target.metrics, MetricsAccess::Available).then(|| Scraper::start(clock, &target));
-    Ok(Some(Prepared { target, prompts, plan, endpoint, load, scraper }))
+        shared_tokens: if shared { prompts.shared_tokens() } else { BTreeMap::new() },
+    }
+}
+
+impl Prepared {
+    fn bench<'a>(&'a self, events: &'a Events) -> Bench<'a> {
+        Bench {
+            target: &self.target,
+            endpoint: &self.endpoint,
+            load: &self.load,
+            prompts: &self.prompts,
+            scraper: self.scraper.as_ref(),
+            events,
+            isolation: &self.isolation,
+        }
+    }
 }
 
 /// A run while it measures.
@@ -150,39 +228,104 @@ struct Session<'a> {
 impl Session<'_> {
     /// Everything, phase by phase.
     async fn measure(&self) {
+        let to_come: Vec<PlannedCell> = self.prepared.plan.cells.iter().filter(|cell| !self.kept.is_done(cell)).copied().collect();
         if self.options.calibrate {
-            let found = calibrations(&self.prepared.plan.cells, self.events, &self.stop).await;
-            self.kept.with(|record| record.calibration = found);
+            self.calibrations(&to_come).await;
         }
-        self.warm_up().await;
-        let all = self.cells().await;
-        if let Some(scraper) = &self.prepared.scraper {
-            let scrapes = scraper.since(0).into_iter().filter_map(Result::ok).collect();
-            self.kept.with(|record| record.scrapes = scrapes);
+        self.prefill(!to_come.is_empty()).await;
+        let mut all = true;
+        if !self.options.prefill.only {
+            if !to_come.is_empty() {
+                self.warm_up_decode().await;
+            }
+            all = self.cells().await;
         }
+        self.keep_scrapes();
         if all && !self.stop.is_stopped() {
             self.kept.with(|record| record.status = Status::Complete);
         }
     }
 
-    /// All cells of the plan; whether all were tried.
+    /// What comes before the matrix, as far as an earlier stretch hasn't measured it. `cells`: whether there are any
+    /// to come.
+    async fn prefill(&self, cells: bool) {
+        let done = self.kept.prefilled();
+        let options = self.prefill_options();
+        if self.options.prefill.standalone {
+            let missing: Vec<u32> = self.prepared.prefill.recorded.iter().copied().filter(|context| !done.contains(context)).collect();
+            if !missing.is_empty() || cells {
+                self.warm_up_prefill(false).await;
+            }
+            prefill::standalone(&self.bench(), &missing, &options, &self.stop, |row| self.kept.add_prefill(row)).await;
+            return;
+        }
+        let missing: Vec<u32> = self.prepared.prefill.extras.iter().copied().filter(|context| !done.contains(context)).collect();
+        if !missing.is_empty() || cells {
+            self.warm_up_prefill(true).await;
+        }
+        for context in missing {
+            if self.stop.is_stopped() {
+                return;
+            }
+            self.kept.add_prefill(prefill::ahead(&self.bench(), context, Ahead::Alone, &options, &self.stop).await);
+        }
+    }
+
+    async fn calibrations(&self, cells: &[PlannedCell]) {
+        let known = self.kept.with(|record| record.calibration.clone());
+        let found = calibrations(cells, &known, self.events, &self.stop).await;
+        self.kept.with(|record| {
+            record.calibration.extend(found);
+            record.calibration.sort_by_key(|calibration| calibration.concurrency);
+        });
+    }
+
+    fn keep_scrapes(&self) {
+        if let Some(scraper) = &self.prepared.scraper {
+            let scrapes = scraper.since(0).into_iter().filter_map(Result::ok).collect();
+            self.kept.with(|record| record.scrapes = scrapes);
+        }
+    }
+
+    /// All cells of the plan that were not measured in an earlier stretch; whether all were tried.
     async fn cells(&self) -> bool {
         let settings = self.cell_options();
-        let (mut prefilled, mut dead) = (BTreeSet::new(), 0);
+        let (mut prefilled, mut dead) = (self.kept.prefilled(), 0);
         let plan = &self.prepared.plan;
         for (index, planned) in plan.cells.iter().enumerate() {
             if self.stop.is_stopped() {
                 return false;
             }
-            let measured = self.bench().measure(index, *planned, &settings, &self.stop).await;
-            if let Some(row) = prefill_row(&measured).filter(|_| !self.options.prefill.skip && prefilled.insert(planned.context_tokens)) {
-                self.kept.with(|record| record.prefill.push(row));
+            if self.kept.is_done(planned) {
+                continue;
+            }
+            let (stop, slept_before_us) = (self.stop.for_cell(), slept_us());
+            let filled = self.integrated_prefill(planned.context_tokens, &mut prefilled).await;
+            // A server that keeps no prefixes reads the context for each stream anyway.
+            let scout = !filled && !self.keeps_no_prefixes();
+            let settings = CellOptions { scout, ..settings };
+            let measured = self.bench().measure(index, *planned, &settings, &stop).await;
+            let slept_us = slept_us().saturating_sub(slept_before_us);
+            self.keep_scrapes();
+            let slept = slept_us >= SLEPT_US;
+            if slept {
+                let s = slept_us as f64 / 1e6;
+                self.events.emit(Event::Warning(format!("the machine slept for {s:.1} s: {} is no measurement", planned.place())));
             }
             dead = if measured.window.is_none() && never_connected(&measured) { dead + 1 } else { 0 };
+            if stop.is_skipped() {
+                self.events.emit(Event::CellSkipped { cell: measured.id });
+                self.kept.with(|record| record.skipped.push(planned.place()));
+                continue;
+            }
             // A cell that was stopped before its window opened says nothing.
             if measured.window.is_some() || !measured.interrupted {
-                let cell = self.assembled(&measured);
-                let measured = MeasuredCell { layer: planned.layer, repeat: planned.repeat, order: index, cell };
+                let mut cell = self.assembled(&measured);
+                if slept {
+                    report::slept(&mut cell, slept_us);
+                }
+                let (layer, per_s) = (planned.layer, planned.place().per_s);
+                let measured = MeasuredCell { layer, per_s, repeat: planned.repeat, order: index, cell };
                 self.kept.add_cell(measured, &self.prepared.endpoint.address().to_string());
             }
             if dead == DEAD_CELLS {
@@ -196,15 +339,27 @@ impl Session<'_> {
     }
 
     fn bench(&self) -> Bench<'_> {
-        let prepared = self.prepared;
-        Bench {
-            target: &prepared.target,
-            endpoint: &prepared.endpoint,
-            load: &prepared.load,
-            prompts: &prepared.prompts,
-            scraper: prepared.scraper.as_ref(),
-            events: self.events,
+        self.prepared.bench(self.events)
+    }
+
+    fn prefill_options(&self) -> StandaloneOptions {
+        let prefill = &self.options.prefill;
+        StandaloneOptions { duration_us: (prefill.duration_s * 1e6) as u64, metric: prefill.metric, ..StandaloneOptions::default() }
+    }
+
+    /// The row of a context, before its first cell.
+    async fn integrated_prefill(&self, context: u32, done: &mut BTreeSet<u32>) -> bool {
+        let wanted = !self.options.prefill.standalone && self.prepared.prefill.recorded.contains(&context);
+        if !wanted || !done.insert(context) {
+            return false;
         }
+        let row = prefill::ahead(&self.bench(), context, Ahead::OfCells, &self.prefill_options(), &self.stop).await;
+        self.kept.add_prefill(row);
+        true
+    }
+
+    fn keeps_no_prefixes(&self) -> bool {
+        self.prepared.prefix_cache.as_ref().is_some_and(|found| found.finding == Finding::DoesNot)
     }
 
     fn cell_options(&self) -> CellOptions {
@@ -215,6 +370,7 @@ impl Session<'_> {
             ignore_eos: !options.respect_eos,
             temperature: options.temperature,
             seed: options.seed,
+            loop_guard: options.loop_guard,
             ..CellOptions::default()
         }
     }
@@ -270,9 +426,11 @@ fn never_connected(measured: &CellMeasurement) -> bool {
     requests.peek().is_some() && requests.all(|request| request.outcome == Outcome::Connect)
 }
 
-/// The client's own error at each concurrency of the plan. The open loop's is no more than a limit.
-async fn calibrations(cells: &[PlannedCell], events: &Events, stop: &Stop) -> Vec<Calibration> {
-    let levels: BTreeSet<u32> = cells.iter().filter(|cell| cell.layer != Layer::OpenLoop).map(|cell| cell.concurrency).collect();
+/// The client's own error at each concurrency of these cells, where it isn't known yet. The open loop's is no more than
+/// a limit.
+async fn calibrations(cells: &[PlannedCell], known: &[Calibration], events: &Events, stop: &Stop) -> Vec<Calibration> {
+    let levels = cells.iter().filter(|cell| cell.layer != Layer::OpenLoop).map(|cell| cell.concurrency);
+    let levels: BTreeSet<u32> = levels.filter(|level| known.iter().all(|known| known.concurrency != *level)).collect();
     let mut found = Vec::new();
     for concurrency in levels {
         match calibrate(&CalibrateOptions::before_a_run(concurrency), stop.clone()).await {
@@ -293,17 +451,6 @@ async fn calibrations(cells: &[PlannedCell], events: &Events, stop: &Stop) -> Ve
     found
 }
 
-/// The request sent ahead is the context's prefill, where none of its prompt was in the cache before.
-fn prefill_row(measured: &CellMeasurement) -> Option<Prefill> {
-    let scout = measured.scout.as_ref()?;
-    Some(Prefill {
-        context_tokens: measured.id.context_tokens,
-        ttft_s: scout.ttft_us.filter(|us| *us > 0)? as f64 / 1e6,
-        prompt_tokens: scout.prompt_tokens.map_or_else(|| measured.id.context_tokens.into(), Into::into),
-        cached_tokens: scout.cached_tokens.map(Into::into),
-    })
-}
-
 /// A record without measurements; interrupted until it is known to be complete.
 fn record(options: &RunOptions, clock: Clock, target: &Target) -> RunRecord {
     RunRecord {
@@ -318,6 +465,8 @@ fn record(options: &RunOptions, clock: Clock, target: &Target) -> RunRecord {
             display: target.display().to_owned(),
             url: target.address.url(""),
             address: None,
+            refused: target.accepted.notes.clone(),
+            prefix_cache: None,
             limits: target.limits.iter().map(|limit| (limit.name.to_owned(), limit.value, limit.source.clone())).collect(),
             metrics_warning: target.metrics_warning().map(str::to_owned),
         },
@@ -325,6 +474,10 @@ fn record(options: &RunOptions, clock: Clock, target: &Target) -> RunRecord {
         left_out: Vec::new(),
         events: Vec::new(),
         scrapes: Vec::new(),
+        earlier_series: tokscope_shared::report::own::RunSeries::default(),
+        stretches: Vec::new(),
+        planned: Vec::new(),
+        skipped: Vec::new(),
         decode_warmup_context: None,
         prefill: Vec::new(),
         cells: Vec::new(),

@@ -1,32 +1,10 @@
 //! What to measure, as asked for.
 
 use crate::plan::{BurstCount, Layers};
+pub use crate::prefill::PrefillMetric;
+pub use crate::prompt::PromptMode;
 use crate::target::TargetOptions;
 use std::path::PathBuf;
-
-/// How the prompts of a cell relate.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum PromptMode {
-    /// One context for all, an ending of its own for each request.
-    #[default]
-    Shared,
-    /// A context of its own for each request.
-    Distinct,
-    /// The same bytes for all requests of a context.
-    Identical,
-}
-
-impl PromptMode {
-    /// As the report writes it.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Shared => "shared",
-            Self::Distinct => "distinct",
-            Self::Identical => "identical",
-        }
-    }
-}
 
 /// How the gaps of the open loop are made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -45,31 +23,6 @@ impl Arrivals {
         match self {
             Self::Poisson => "poisson",
             Self::Constant => "constant",
-        }
-    }
-}
-
-/// Which number is a prefill row's headline.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum PrefillMetric {
-    /// Prompt tokens by the time to the first token.
-    #[default]
-    #[value(alias("ttft"), alias("aiperf"))]
-    Client,
-    /// The same, and the server's counters beside it.
-    Auto,
-    /// The server's counters.
-    Prometheus,
-}
-
-impl PrefillMetric {
-    /// As the report writes it.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Client => "client",
-            Self::Auto => "auto",
-            Self::Prometheus => "prometheus",
         }
     }
 }

@@ -15,15 +15,40 @@ use Combine::{Mean, Sum};
 
 type Set = fn(&mut Values, f64);
 
-/// One value, the names it goes by (best first), and how several series combine.
+/// Which series of a metric a rule takes.
+#[derive(Clone, Copy)]
+enum Series {
+    All,
+    /// Those whose label has this value.
+    Where(&'static str, &'static str),
+    /// Those whose label has none of these values.
+    Unless(&'static str, &'static [&'static str]),
+}
+
+/// One value, the names it goes by (best first), which of its series count, and how several combine.
 struct Rule {
     names: &'static [&'static str],
+    series: Series,
     combine: Combine,
     set: Set,
 }
 
 const fn rule(names: &'static [&'static str], combine: Combine, set: Set) -> Rule {
-    Rule { names, combine, set }
+    Rule { names, series: Series::All, combine, set }
+}
+
+const fn sum_of(names: &'static [&'static str], series: Series, set: Set) -> Rule {
+    Rule { names, series, combine: Sum, set }
+}
+
+impl Series {
+    fn takes(self, sample: &Sample<'_>) -> bool {
+        match self {
+            Self::All => true,
+            Self::Where(label, value) => sample.label(label).is_some_and(|is| is == value),
+            Self::Unless(label, values) => sample.label(label).is_none_or(|is| !values.contains(&&*is)),
+        }
+    }
 }
 
 const VLLM: &[Rule] = &[
@@ -41,9 +66,18 @@ const VLLM: &[Rule] = &[
     ),
     rule(&["vllm:generation_tokens_total", "vllm:generation_tokens"], Sum, |v, x| v.generation_tokens = Some(x)),
     rule(&["vllm:prompt_tokens_total", "vllm:prompt_tokens"], Sum, |v, x| v.prompt_tokens = Some(x)),
-    rule(&["vllm:prompt_tokens_cached_total", "vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total"], Sum, |v, x| {
-        v.cached_prompt_tokens = Some(x);
-    }),
+    rule(
+        &[
+            "vllm:prompt_tokens_cached_total",
+            "vllm:prefix_cache_hits_total",
+            "vllm:gpu_prefix_cache_hits_total",
+            "vllm:gpu_prefix_cache_hits",
+        ],
+        Sum,
+        |v, x| {
+            v.cached_prompt_tokens = Some(x);
+        },
+    ),
     rule(&["vllm:spec_decode_num_drafts_total", "vllm:spec_decode_num_drafts"], Sum, |v, x| v.spec_drafts = Some(x)),
     rule(&["vllm:spec_decode_num_draft_tokens_total", "vllm:spec_decode_num_draft_tokens"], Sum, |v, x| v.spec_draft_tokens = Some(x)),
     rule(&["vllm:spec_decode_num_accepted_tokens_total", "vllm:spec_decode_num_accepted_tokens"], Sum, |v, x| {
@@ -55,8 +89,23 @@ const VLLM: &[Rule] = &[
         Sum,
         |v, x| v.gen_throughput = Some(x),
     ),
-    rule(&["vllm:request_success_total"], Sum, |v, x| {
-        v.request_success = Some(x);
+    sum_of(
+        &["vllm:request_success_total", "vllm:request_success"],
+        // They ended, and not well.
+        Series::Unless("finished_reason", &["abort", "error"]),
+        |v, x| v.request_success = Some(x),
+    ),
+    sum_of(&["vllm:prompt_tokens_by_source_total", "vllm:prompt_tokens_by_source"], Series::Where("source", "local_compute"), |v, x| {
+        v.local_compute_tokens = Some(x);
+    }),
+    rule(&["vllm:request_prefill_kv_computed_tokens_sum"], Sum, |v, x| {
+        v.kv_computed_tokens = Some(x);
+    }),
+    rule(&["vllm:request_prefill_time_seconds_sum"], Sum, |v, x| {
+        v.prefill_seconds_sum = Some(x);
+    }),
+    rule(&["vllm:request_prefill_time_seconds_count"], Sum, |v, x| {
+        v.prefill_count = Some(x);
     }),
     rule(&["vllm:num_preemptions_total"], Sum, |v, x| {
         v.preemptions = Some(x);
@@ -92,10 +141,26 @@ const SGLANG: &[Rule] = &[
     rule(&["sglang:num_requests_total"], Sum, |v, x| {
         v.request_success = Some(x);
     }),
+    sum_of(&["sglang:per_stage_req_latency_seconds_sum"], Series::Where("stage", "prefill_forward"), |v, x| {
+        v.prefill_seconds_sum = Some(x);
+    }),
+    sum_of(&["sglang:per_stage_req_latency_seconds_count"], Series::Where("stage", "prefill_forward"), |v, x| {
+        v.prefill_count = Some(x);
+    }),
 ];
 
-/// llama.cpp's token counters move only when a request ends, so a window can't use them.
+/// llama.cpp's counters of generated tokens and drafts move only when a request ends, so a window can't use them;
+/// and its counter of prompt tokens leaves out cached ones, which are added behind.
 const LLAMA_CPP: &[Rule] = &[
+    rule(&["llamacpp:prompt_tokens_total"], Sum, |v, x| {
+        v.local_compute_tokens = Some(x);
+    }),
+    rule(&["llamacpp:prompt_tokens_cached_total"], Sum, |v, x| {
+        v.cached_prompt_tokens = Some(x);
+    }),
+    rule(&["llamacpp:prompt_seconds_total"], Sum, |v, x| {
+        v.prefill_seconds_sum = Some(x);
+    }),
     rule(&["llamacpp:requests_processing"], Sum, |v, x| {
         v.running = Some(x);
     }),
@@ -128,7 +193,44 @@ pub fn has_metrics_of(engine: Engine, text: &str) -> bool {
     text.lines().any(begins)
 }
 
-/// Picks an engine's values out of its metrics.
+/// The series of one metric under one of a rule's names.
+#[derive(Default)]
+struct Seen {
+    sum: f64,
+    series: u32,
+    /// Of series that each rank of a model tells: all their labels but the rank, the rank, the value.
+    ranks: Vec<(String, u32, f64)>,
+}
+
+impl Seen {
+    /// All ranks of a model say the same, so the first one's word is taken; engines side by side, which differ in
+    /// another label, are each taken.
+    fn add(&mut self, sample: &Sample<'_>) {
+        let Some(rank) = sample.label("tp_rank").and_then(|rank| rank.parse::<u32>().ok()) else {
+            self.sum += sample.value;
+            self.series += 1;
+            return;
+        };
+        let others: String =
+            sample.labels().filter(|(name, _)| *name != "tp_rank").map(|(name, value)| format!("{name}={value:?},")).collect();
+        match self.ranks.iter_mut().find(|(labels, ..)| *labels == others) {
+            Some((_, first, value)) if rank < *first => (*first, *value) = (rank, sample.value),
+            Some(_) => {}
+            None => self.ranks.push((others, rank, sample.value)),
+        }
+    }
+
+    fn value(&self, combine: Combine) -> Option<f64> {
+        let series = f64::from(self.series) + self.ranks.len() as f64;
+        let sum = self.sum + self.ranks.iter().map(|(_, _, value)| value).sum::<f64>();
+        (series > 0.0).then(|| match combine {
+            Sum => sum,
+            Mean => sum / series,
+        })
+    }
+}
+
+/// Picks an engine's values out of its metrics; names it doesn't know are passed over.
 #[must_use]
 pub fn values(engine: Engine, text: &str) -> (Values, Skipped) {
     let rules = match engine {
@@ -137,38 +239,49 @@ pub fn values(engine: Engine, text: &str) -> (Values, Skipped) {
         Engine::LlamaCpp => LLAMA_CPP,
         Engine::OpenaiProxy => &[],
     };
-    // By rule and name: sum and number of series.
-    let mut seen: Vec<Vec<(f64, u32)>> = rules.iter().map(|r| vec![(0.0, 0); r.names.len()]).collect();
+    // By rule and name.
+    let mut seen: Vec<Vec<Seen>> = rules.iter().map(|r| r.names.iter().map(|_| Seen::default()).collect()).collect();
     let mut positions: Vec<f64> = Vec::new();
     let skipped = parse(text, |sample| {
-        // Tensor-parallel ranks repeat what the first one says.
-        if sample.label("tp_rank").is_some_and(|rank| rank != "0") {
-            return;
-        }
         if PER_POSITION.contains(&sample.name) {
             add_position(&mut positions, &sample);
             return;
         }
         for (rule, seen) in rules.iter().zip(&mut seen) {
             let at = rule.names.iter().position(|n| same_name(sample.name, n));
-            if let Some(acc) = at.and_then(|at| seen.get_mut(at)) {
-                acc.0 += sample.value;
-                acc.1 += 1;
+            if let Some(seen) = at.and_then(|at| seen.get_mut(at)).filter(|_| rule.series.takes(&sample)) {
+                seen.add(&sample);
             }
         }
     });
     let mut values = Values { spec_accepted_per_pos: positions, ..Values::default() };
     for (rule, seen) in rules.iter().zip(&seen) {
-        let Some((sum, series)) = seen.iter().find(|(_, n)| *n > 0) else {
-            continue;
-        };
-        let value = match rule.combine {
-            Sum => *sum,
-            Mean => sum / f64::from(*series),
-        };
-        (rule.set)(&mut values, value);
+        if let Some(value) = seen.iter().find_map(|seen| seen.value(rule.combine)) {
+            (rule.set)(&mut values, value);
+        }
+    }
+    if engine == Engine::LlamaCpp {
+        let cached = values.cached_prompt_tokens.unwrap_or(0.0);
+        values.prompt_tokens = values.local_compute_tokens.map(|computed| computed + cached);
     }
     (values, skipped)
+}
+
+/// What a measurement wants to know and these metrics tell under no name that is known: an engine may have renamed
+/// it, and a value that is missing in silence would look like one that was not asked for.
+#[must_use]
+pub fn missing(engine: Engine, text: &str) -> Vec<&'static str> {
+    let (v, _) = values(engine, text);
+    let wanted = [
+        ("the number of running requests", v.running.is_some()),
+        ("the number of waiting requests", v.waiting.is_some()),
+        ("the use of the KV cache", v.kv_usage.is_some()),
+        ("generated tokens", v.generation_tokens.is_some()),
+        ("prompt tokens", v.prompt_tokens.is_some()),
+        ("cached prompt tokens", v.cached_prompt_tokens.is_some()),
+        ("the time of prefills", v.prefill_seconds_sum.is_some()),
+    ];
+    wanted.into_iter().filter(|(_, told)| !told).map(|(name, _)| name).collect()
 }
 
 /// `sglang_x` is `sglang:x`.
@@ -228,6 +341,66 @@ mod tests {
     fn tensor_parallel_ranks_count_once() {
         let text = "sglang:num_running_reqs{tp_rank=\"0\"} 5\nsglang:num_running_reqs{tp_rank=\"1\"} 5\n";
         assert_eq!(values(Engine::Sglang, text).0.running, Some(5.0));
+    }
+
+    #[test]
+    fn engines_side_by_side_add_whatever_their_ranks() {
+        let text = "sglang:num_running_reqs{dp_rank=\"0\",tp_rank=\"0\"} 5\nsglang:num_running_reqs{dp_rank=\"0\",tp_rank=\"1\"} 5\n\
+                    sglang:num_running_reqs{dp_rank=\"1\",tp_rank=\"3\"} 2\nsglang:num_running_reqs{dp_rank=\"1\",tp_rank=\"2\"} 2\n\
+                    sglang:token_usage{dp_rank=\"0\",tp_rank=\"0\"} 0.5\nsglang:token_usage{dp_rank=\"1\",tp_rank=\"2\"} 0.25\n";
+        let v = values(Engine::Sglang, text).0;
+        assert_eq!((v.running, v.kv_usage), (Some(7.0), Some(0.375)));
+    }
+
+    #[test]
+    fn prefill_is_told_by_time_count_and_computed_tokens() {
+        let text = "vllm:request_prefill_time_seconds_sum{engine=\"0\"} 1.5\nvllm:request_prefill_time_seconds_sum{engine=\"1\"} 0.5\n\
+                    vllm:request_prefill_time_seconds_count 3\nvllm:request_prefill_time_seconds_bucket{le=\"+Inf\"} 3\n\
+                    vllm:request_prefill_kv_computed_tokens_sum 70\n\
+                    vllm:prompt_tokens_by_source_total{source=\"local_compute\"} 80\n\
+                    vllm:prompt_tokens_by_source_total{source=\"local_cache_hit\"} 900\n\
+                    vllm:request_success_total{finished_reason=\"stop\"} 1\nvllm:request_success_total{finished_reason=\"length\"} 2\n\
+                    vllm:request_success_total{finished_reason=\"abort\"} 40\n";
+        let v = values(Engine::Vllm, text).0;
+        assert_eq!((v.prefill_seconds_sum, v.prefill_count, v.kv_computed_tokens), (Some(2.0), Some(3.0), Some(70.0)));
+        assert_eq!((v.local_compute_tokens, v.request_success), (Some(80.0), Some(3.0)));
+        let text = "sglang:per_stage_req_latency_seconds_sum{stage=\"prefill_forward\"} 4\n\
+                    sglang:per_stage_req_latency_seconds_sum{stage=\"decode_forward\"} 9\n\
+                    sglang_per_stage_req_latency_seconds_count{stage=\"prefill_forward\"} 2\n";
+        let v = values(Engine::Sglang, text).0;
+        assert_eq!((v.prefill_seconds_sum, v.prefill_count), (Some(4.0), Some(2.0)));
+        let v = values(Engine::LlamaCpp, "llamacpp:prompt_tokens_total 10\nllamacpp:prompt_tokens_cached_total 30\n").0;
+        assert_eq!((v.prompt_tokens, v.local_compute_tokens, v.cached_prompt_tokens), (Some(40.0), Some(10.0), Some(30.0)));
+    }
+
+    #[test]
+    fn the_same_server_reads_the_same_in_the_names_of_four_versions() {
+        let versions = [
+            // V0
+            "vllm:num_requests_running 2\nvllm:num_requests_waiting 1\nvllm:num_requests_swapped 0\nvllm:gpu_cache_usage_perc 0.5\n\
+             vllm:prompt_tokens_total 40\nvllm:generation_tokens_total 90\nvllm:avg_generation_throughput_toks_per_s 12\n\
+             vllm:time_per_output_token_seconds_sum 3\n",
+            // early V1
+            "vllm:num_requests_running 2\nvllm:num_requests_waiting 1\nvllm:gpu_cache_usage_perc 0.5\n\
+             vllm:gpu_prefix_cache_queries_total 40\nvllm:gpu_prefix_cache_hits_total 7\nvllm:prompt_tokens_total 40\n\
+             vllm:generation_tokens_total 90\n",
+            // V1
+            "vllm:num_requests_running 2\nvllm:num_requests_waiting 1\nvllm:kv_cache_usage_perc 0.5\n\
+             vllm:prefix_cache_hits_total 7\nvllm:prompt_tokens_total 40\nvllm:generation_tokens_total 90\n",
+            // V1 today
+            "vllm:num_requests_running 2\nvllm:num_requests_waiting 1\nvllm:kv_cache_usage_perc 0.5\n\
+             vllm:prompt_tokens_cached_total 7\nvllm:prefix_cache_hits_total 9\nvllm:prompt_tokens_total 40\n\
+             vllm:generation_tokens_total 90\nvllm:request_prefill_time_seconds_sum 1\nvllm:some_name_of_tomorrow 5\n",
+        ];
+        for (at, text) in versions.into_iter().enumerate() {
+            let v = values(Engine::Vllm, text).0;
+            assert_eq!((v.running, v.waiting, v.kv_usage), (Some(2.0), Some(1.0), Some(0.5)), "{at}");
+            assert_eq!((v.prompt_tokens, v.generation_tokens), (Some(40.0), Some(90.0)), "{at}");
+            assert_eq!(v.cached_prompt_tokens, (at > 0).then_some(7.0), "{at}");
+            assert_eq!(v.gen_throughput, (at == 0).then_some(12.0), "{at}");
+            assert_eq!(missing(Engine::Vllm, text).contains(&"cached prompt tokens"), at == 0, "{at}");
+        }
+        assert!(missing(Engine::Vllm, versions[3]).is_empty());
     }
 
     #[test]

@@ -12,10 +12,18 @@ pub struct Values {
     pub kv_usage: Option<f64>,
     /// Output tokens so far (counter).
     pub generation_tokens: Option<f64>,
-    /// Prompt tokens so far (counter).
+    /// Prompt tokens so far, cached ones among them (counter).
     pub prompt_tokens: Option<f64>,
     /// Prompt tokens taken from the prefix cache so far (counter).
     pub cached_prompt_tokens: Option<f64>,
+    /// Prompt tokens that this server computed itself so far (counter).
+    pub local_compute_tokens: Option<f64>,
+    /// Prompt tokens computed into the KV cache, of requests that ended (counter).
+    pub kv_computed_tokens: Option<f64>,
+    /// Seconds in prefill, of requests that ended (counter).
+    pub prefill_seconds_sum: Option<f64>,
+    /// Prefills in that sum (counter).
+    pub prefill_count: Option<f64>,
     /// Drafts so far (counter).
     pub spec_drafts: Option<f64>,
     /// Draft tokens so far (counter).

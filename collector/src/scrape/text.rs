@@ -186,5 +186,20 @@ mod tests {
         fn nothing_panics(text in "[ -~\\n\"{}\\\\]{0,200}") {
             parse(&text, |s| s.labels().for_each(drop));
         }
+
+        #[test]
+        fn each_line_is_a_finite_sample_or_counted_or_a_comment(
+            lines in proptest::collection::vec("(vllm:x|m_created|\\PC{0,4})(\\{a=\"\\PC{0,6}\"\\}|\\{|)( (1|NaN|[+-]Inf|1e999|\\PC{0,4}))?", 0..12)
+        ) {
+            let text = lines.join("\n");
+            let mut samples = 0;
+            let skipped = parse(&text, |s| {
+                samples += 1;
+                assert!(s.value.is_finite() && !s.name.ends_with("_created"));
+                s.labels().for_each(drop);
+            });
+            let said = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')).count() as u64;
+            prop_assert_eq!(samples + skipped.non_finite + skipped.malformed + skipped.created, said);
+        }
     }
 }

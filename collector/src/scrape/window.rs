@@ -2,7 +2,7 @@
 //! nearest to its edges, each with its own times. Pure.
 
 use super::scraper::Scrape;
-use super::snapshot::{CounterDelta, GaugeStats, ServerWindow, Snapshot, SpecDelta, Values};
+use super::snapshot::{CounterDelta, Gap, GaugeStats, ServerWindow, Snapshot, SpecDelta, Values};
 
 /// An edge scrape further away than this from its edge does not stand for it.
 const NEAR_US: u64 = 3_000_000;
@@ -14,9 +14,15 @@ pub fn server_window(scrapes: &[Scrape], start_us: u64, end_us: u64) -> ServerWi
     let all: Vec<&Snapshot> = scrapes.iter().filter_map(|s| s.as_ref().ok()).collect();
     let within: Vec<&Snapshot> = all.iter().copied().filter(|s| inside(s.t_us)).collect();
     let gaps = scrapes.iter().filter_map(|s| s.as_ref().err());
+    let mut gaps: Vec<Gap> = gaps.filter(|g| inside(g.t_us)).cloned().collect();
     let gauge = |get: fn(&Values) -> Option<f64>| gauge(&within, get);
     let edges = nearest(&all, start_us).zip(nearest(&all, end_us)).filter(|(a, b)| a.t_us < b.t_us);
     let counter = |get: fn(&Values) -> Option<f64>| delta(edges?, get);
+    if within.is_empty() && gaps.is_empty() {
+        // One that is still under way is no gap yet, but what it would have told is missing all the same.
+        gaps.push(Gap { t_us: end_us, reason: "none came back inside the window".to_owned() });
+    }
+    gaps.extend(edges.and_then(went_back));
     let throughput = |s: &&Snapshot| s.values.gen_throughput;
     ServerWindow {
         unavailable: None,
@@ -30,13 +36,14 @@ pub fn server_window(scrapes: &[Scrape], start_us: u64, end_us: u64) -> ServerWi
         cached_prompt_tokens: counter(|v| v.cached_prompt_tokens),
         preemptions: counter(|v| v.preemptions),
         spec: edges.and_then(spec),
-        spec_accept_length: gauge(|v| v.spec_accept_length),
-        spec_accept_rate: gauge(|v| v.spec_accept_rate),
+        // Without drafts these gauges stand at 0, which is no length and no rate.
+        spec_accept_length: gauge(|v| v.spec_accept_length.filter(|length| *length > 0.0)),
+        spec_accept_rate: gauge(|v| v.spec_accept_rate.filter(|_| v.spec_accept_length.is_none_or(|length| length > 0.0))),
         steps_per_s: within.iter().filter_map(|s| steps(&s.values)).collect(),
         client_tokens_between_scrapes: None,
         samples: u32::try_from(within.len()).unwrap_or(u32::MAX),
         longest_scrape_us: within.iter().map(|s| s.t_us - s.sent_us).max(),
-        gaps: gaps.filter(|g| inside(g.t_us)).cloned().collect(),
+        gaps,
         snapshots: within.into_iter().cloned().collect(),
     }
 }
@@ -62,6 +69,13 @@ fn gauge(within: &[&Snapshot], get: fn(&Values) -> Option<f64>) -> Option<GaugeS
 fn delta((a, b): (&Snapshot, &Snapshot), get: fn(&Values) -> Option<f64>) -> Option<CounterDelta> {
     let delta = get(&b.values)? - get(&a.values)?;
     (delta >= 0.0).then_some(CounterDelta { delta, from_us: a.t_us, to_us: b.t_us })
+}
+
+/// A count of tokens that shrank: nothing of the window can be compared with it.
+fn went_back((a, b): (&Snapshot, &Snapshot)) -> Option<Gap> {
+    let shrank = b.values.generation_tokens? < a.values.generation_tokens?;
+    let reason = "the server's count of tokens went back: it began anew, or another server answered".to_owned();
+    shrank.then_some(Gap { t_us: b.t_us, reason })
 }
 
 fn spec((a, b): (&Snapshot, &Snapshot)) -> Option<SpecDelta> {
@@ -99,7 +113,6 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::scrape::snapshot::Gap;
 
     const S: u64 = 1_000_000;
 
@@ -145,6 +158,16 @@ mod tests {
         assert_eq!(server_window(&reset, 10 * S, 12 * S).generation_tokens, None);
         let one = [at(11 * S, 1.0, 5.0)];
         assert_eq!(server_window(&one, 10 * S, 12 * S).generation_tokens, None);
+    }
+
+    #[test]
+    fn a_window_without_a_scrape_or_with_a_count_that_went_back_says_so() {
+        let reasons =
+            |scrapes: &[Scrape]| server_window(scrapes, 10 * S, 12 * S).gaps.into_iter().map(|gap| gap.reason).collect::<Vec<_>>();
+        assert!(reasons(&[at(10 * S, 1.0, 1.0), at(12 * S, 1.0, 1.0)]).is_empty(), "a count may stand still");
+        assert!(reasons(&[at(9 * S, 1.0, 1.0)])[0].contains("none came back"), "one under way is no gap yet");
+        assert_eq!(reasons(&[gap(11 * S)]), ["HTTP 502"], "where one failed there is nothing to add");
+        assert!(reasons(&[at(10 * S, 1.0, 900.0), at(12 * S, 1.0, 5.0)])[0].contains("went back"));
     }
 
     #[test]

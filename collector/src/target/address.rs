@@ -26,13 +26,13 @@ pub struct Address {
 }
 
 /// An address and the credentials that stood in it.
-pub(super) type Parsed = (Address, Option<(String, String)>);
+pub(crate) type Parsed = (Address, Option<(String, String)>);
 
 impl Address {
     /// A host name, address or URL, and a port. A URL keeps its base path (without a `/v1` at its
     /// end, which every path of ours begins with) and gets the port only if it has none; else the
     /// port is 5000 unless given.
-    pub(super) fn parse(host: &str, port: Option<u16>) -> Result<Parsed, TargetError> {
+    pub(crate) fn parse(host: &str, port: Option<u16>) -> Result<Parsed, TargetError> {
         let host = host.trim();
         let host = if host.is_empty() { "localhost" } else { host };
         let is_url = host.contains("://");
@@ -74,7 +74,9 @@ impl Address {
         }
         url.set_path(url.path().trim_end_matches('/').to_owned().as_str());
         let path = url.path().trim_end_matches('/');
-        let base_path = path.strip_suffix("/v1").unwrap_or(path).to_owned();
+        // What people copy is the address of the API, or of a route of it.
+        let routes = ["/v1/chat/completions", "/v1/completions", "/v1/models", "/v1"];
+        let base_path = routes.iter().find_map(|route| path.strip_suffix(route)).unwrap_or(path).to_owned();
         let Some(host) = url.host_str().map(str::to_owned) else {
             return Err(bad("there is no host name in it".into()));
         };
@@ -122,15 +124,21 @@ impl Address {
         }
     }
 
-    /// The full URL of a path that begins with a slash.
+    /// The full URL of a path that begins with a slash, behind the base path.
     #[must_use]
     pub fn url(&self, path: &str) -> String {
+        self.url_of_path(&format!("{}{path}", self.base_path))
+    }
+
+    /// The full URL of a path that begins with a slash and has the base path in it.
+    #[must_use]
+    pub(super) fn url_of_path(&self, path: &str) -> String {
         let scheme = match self.scheme {
             Scheme::Http => "http",
             Scheme::Https => "https",
         };
-        let Self { host, port, base_path, .. } = self;
-        format!("{scheme}://{host}:{port}{base_path}{path}")
+        let Self { host, port, .. } = self;
+        format!("{scheme}://{host}:{port}{path}")
     }
 
     /// Whether it is this machine.
@@ -207,6 +215,9 @@ mod tests {
             ("https://a", None, "https://a:443/x", "https://a", "a"),
             ("https://a/api/", None, "https://a:443/api/x", "https://a/api", "a"),
             ("https://a/api/v1", None, "https://a:443/api/x", "https://a/api/v1", "a"),
+            ("http://a:1/v1/", None, "http://a:1/x", "http://a:1/v1", "a:1"),
+            ("https://a/api/v1/chat/completions", None, "https://a:443/api/x", "https://a/api/v1/chat/completions", "a"),
+            ("https://a/v1beta", None, "https://a:443/v1beta/x", "https://a/v1beta", "a"),
             ("https://u:p@a:8/b", None, "https://a:8/b/x", "https://a:8/b", "a:8"),
         ];
         for (host, port, url, display, header) in table {

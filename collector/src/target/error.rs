@@ -20,7 +20,7 @@ pub enum TargetError {
         reason: String,
     },
     /// Nobody listens.
-    #[error("nothing listens at {url}; start the server, or give its --host and --port")]
+    #[error("nothing listens at {url}; start the server, give its --host and --port, or wait for it with --wait-ready SECONDS")]
     Refused {
         /// Asked.
         url: String,
@@ -34,7 +34,7 @@ pub enum TargetError {
         reason: String,
     },
     /// No answer in time.
-    #[error("{url} did not answer within {seconds} s; check --host and --port, or wait until the server has loaded")]
+    #[error("{url} did not answer within {seconds} s; check --host and --port, or wait until the server has loaded (--wait-ready SECONDS)")]
     NoAnswer {
         /// Asked.
         url: String,
@@ -103,10 +103,82 @@ pub enum TargetError {
         /// What it has, quoted and comma-separated.
         available: String,
     },
+    /// It is there and has not loaded its model.
+    #[error("the server is still loading ({url} answers with HTTP 503); wait, or give --wait-ready SECONDS")]
+    Loading {
+        /// Asked.
+        url: String,
+    },
+    /// The time of `--wait-ready` is over.
+    #[error("the server was not ready after {seconds} s (--wait-ready): {reason}")]
+    NotReady {
+        /// Waited.
+        seconds: u64,
+        /// What it was like at the end.
+        reason: Box<TargetError>,
+    },
+    /// Neither this route nor this model.
+    #[error("{url} answers with HTTP 404{detail}; check --model, and that the server has this route")]
+    NoChat {
+        /// Asked.
+        url: String,
+        /// The beginning of its words, in brackets, or empty.
+        detail: String,
+    },
+    /// Too many requests.
+    #[error(
+        "{url} answers with HTTP 429, too many requests{detail}; wait, or use a key with a higher limit: it would limit the measurement"
+    )]
+    TooMany {
+        /// Asked.
+        url: String,
+        /// The beginning of its words, in brackets, or empty.
+        detail: String,
+    },
+    /// A generation fails.
+    #[error("{url} answers a first short request with HTTP {status}{detail}; look into the server's log")]
+    ChatFailed {
+        /// Asked.
+        url: String,
+        /// Its status.
+        status: u16,
+        /// The beginning of its words, in brackets, or empty.
+        detail: String,
+    },
+    /// It takes nothing.
+    #[error("{url} refuses a first short request with HTTP {status}{detail}, whichever options are left out")]
+    Refuses {
+        /// Asked.
+        url: String,
+        /// Its status.
+        status: u16,
+        /// The beginning of its words, in brackets, or empty.
+        detail: String,
+    },
+    /// It answers in one piece.
+    #[error("{url} answers in one piece although a stream was asked for; without a stream there is nothing to measure")]
+    NotStreaming {
+        /// Asked.
+        url: String,
+    },
     /// The HTTP client itself can't be made.
     #[error("the HTTP client can't be set up ({reason}); an API key must be plain ASCII without line ends")]
     Client {
         /// What is wrong.
         reason: String,
     },
+}
+
+impl TargetError {
+    /// Whether a server that starts shows itself like this.
+    pub(super) fn may_pass(&self) -> bool {
+        match self {
+            Self::Refused { .. } | Self::NoAnswer { .. } | Self::NoModels { .. } | Self::Loading { .. } => true,
+            // What stands before a server answers for it.
+            Self::Status { status, .. } => matches!(status, 502..=504),
+            // A forwarded port takes the connection and drops it.
+            Self::NotHttp { reason, .. } => ["reset", "closed", "broken pipe"].iter().any(|sign| reason.to_lowercase().contains(sign)),
+            _ => false,
+        }
+    }
 }

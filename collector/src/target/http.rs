@@ -36,6 +36,14 @@ impl Answer {
         self.content_type.contains("html") || start.first() == Some(&b'<')
     }
 
+    /// The first words of an error answer, as ` (...)`; nothing of a web page.
+    pub(super) fn excerpt(&self) -> String {
+        if self.looks_like_html() {
+            return " and a web page".to_owned();
+        }
+        in_brackets(&self.text())
+    }
+
     /// The body as JSON, if it is a success and JSON.
     pub(super) fn json(&self) -> Option<serde_json::Value> {
         if !self.is_ok() {
@@ -43,6 +51,13 @@ impl Answer {
         }
         serde_json::from_slice(&self.body).ok()
     }
+}
+
+/// The first words of a text, without secrets, as ` (...)`; empty where there are none.
+pub(super) fn in_brackets(text: &str) -> String {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let short = crate::secrets::beginning(&words.join(" "), 160);
+    if short.is_empty() { short } else { format!(" ({short})") }
 }
 
 /// A client for everything but the load.
@@ -104,7 +119,7 @@ pub(crate) async fn body_of(mut answer: reqwest::Response) -> Result<Vec<u8>, St
 }
 
 /// What a failed call means to the user.
-fn explain(e: &reqwest::Error, url: &str, limit: Duration) -> TargetError {
+pub(super) fn explain(e: &reqwest::Error, url: &str, limit: Duration) -> TargetError {
     let url = url.to_owned();
     let root = root_cause(e);
     if e.is_timeout() {

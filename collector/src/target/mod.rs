@@ -7,11 +7,16 @@ mod credentials;
 mod detect;
 mod error;
 mod http;
+mod knowledge;
 mod llama_cpp;
+mod metrics;
+mod negotiate;
 mod proxy;
+mod refusal;
 mod roots;
 mod sglang;
 mod vllm;
+mod wait;
 
 use std::time::Duration;
 
@@ -21,6 +26,7 @@ pub use credentials::Credentials;
 pub(crate) use detect::thousands;
 pub use error::TargetError;
 pub(crate) use http::{body_of, root_cause};
+pub use knowledge::Knowledge;
 pub use roots::TrustedRoots;
 
 /// Which engine answers.
@@ -73,10 +79,12 @@ pub struct TargetOptions {
     pub model: Option<String>,
     /// `--kv-budget` or `--max-total-tokens`: overrides what the server says.
     pub kv_budget_tokens: Option<u64>,
-    /// `--dcp-size`: multiplies the KV budget read from the server.
+    /// `--dcp-size`, else `LLM_BENCH_DCP_SIZE`: multiplies the KV budget read from the server.
     pub dcp_size: Option<u32>,
     /// `--ca-cert`: a PEM file of authorities to trust besides the usual ones.
     pub ca_cert: Option<std::path::PathBuf>,
+    /// `--wait-ready`: seconds to wait for a server that is not there yet or still loads; 0 is not at all.
+    pub wait_ready_s: f64,
 }
 
 impl std::fmt::Debug for TargetOptions {
@@ -89,6 +97,7 @@ impl std::fmt::Debug for TargetOptions {
             .field("kv_budget_tokens", &self.kv_budget_tokens)
             .field("dcp_size", &self.dcp_size)
             .field("ca_cert", &self.ca_cert)
+            .field("wait_ready_s", &self.wait_ready_s)
             .finish()
     }
 }
@@ -96,9 +105,10 @@ impl std::fmt::Debug for TargetOptions {
 /// A limit, with where it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// `max_model_len`, `kv_budget_tokens` or `max_running_requests`.
+    /// `max_model_len`, `kv_budget_tokens`, `kv_block_tokens`, `max_running_requests`, and of a data-parallel server
+    /// `data_parallel_engines` and `kv_budget_tokens_per_engine`.
     pub name: &'static str,
-    /// Its value; tokens or requests.
+    /// Its value; tokens, requests or engines.
     pub value: u64,
     /// Where it was read, e.g. `/v1/models max_model_len`.
     pub source: String,
@@ -146,6 +156,10 @@ pub struct Target {
     pub limits: Vec<Limit>,
     /// Whether its metrics can be read.
     pub metrics: MetricsAccess,
+    /// Where they are: `/metrics`, or where that points to on the same server.
+    pub metrics_url: String,
+    /// How the engine is known.
+    pub knowledge: Knowledge,
     /// How prompts can be counted.
     pub tokenize: Tokenize,
     /// What it takes of the options that not every server knows.
@@ -162,13 +176,13 @@ pub struct Target {
 }
 
 impl Target {
-    /// Asks the server what it is.
+    /// Asks the server what it is. Where it is to be waited for, `progress` hears what for and for how long.
     ///
     /// # Errors
-    /// An address that is none, a server that can't be reached or does not speak the API, one
+    /// An address that is none, a server that can't be reached, is not ready in time or does not speak the API, one
     /// without models or without the model asked for.
-    pub async fn detect(options: &TargetOptions) -> Result<Self, TargetError> {
-        detect::detect(options).await
+    pub async fn detect(options: &TargetOptions, progress: &mut (dyn FnMut(&str) + Send)) -> Result<Self, TargetError> {
+        detect::detect(options, progress).await
     }
 
     /// The model's context limit, tokens.
@@ -183,10 +197,22 @@ impl Target {
         self.limit("kv_budget_tokens")
     }
 
-    /// Tokens of a block of the KV cache.
+    /// Tokens of the KV cache each engine of a data-parallel server holds, the smallest: no request can use more.
+    #[must_use]
+    pub fn kv_budget_per_engine(&self) -> Option<u64> {
+        self.limit("kv_budget_tokens_per_engine")
+    }
+
+    /// Tokens of a block of the KV cache: what is needed is rounded up to whole ones.
     #[must_use]
     pub fn kv_block_tokens(&self) -> Option<u64> {
         self.limit("kv_block_tokens")
+    }
+
+    /// Engines of a data-parallel server, where it has several.
+    #[must_use]
+    pub fn data_parallel_engines(&self) -> Option<u64> {
+        self.limit("data_parallel_engines")
     }
 
     /// Requests the server runs at once.
@@ -217,7 +243,9 @@ impl Target {
     }
 }
 
-/// How long a question to the server may take.
+/// How long the list of models may take.
 const ASK_LIMIT: Duration = Duration::from_secs(10);
+/// How long each question that tells engines apart may take; they are asked at once.
+const PROBE_LIMIT: Duration = Duration::from_secs(5);
 /// How long `/metrics` may take when it is first tried.
 const METRICS_PROBE_LIMIT: Duration = Duration::from_secs(2);

@@ -1,8 +1,10 @@
 //! What a person sees while a run goes on, and after it. It listens; nothing waits for it.
 
 mod eta;
+pub mod keys;
 mod progress;
 mod summary;
+mod tables;
 
 use crate::secrets::printable;
 pub use progress::{Listener, Progress};

@@ -1,5 +1,4 @@
-//! The run as it goes: one line that changes on a terminal, a line an event elsewhere. It also keeps the
-//! events, for the report.
+//! The run as it goes: one line that changes on a terminal, a line an event elsewhere.
 
 use super::eta::Eta;
 use super::{complain, span};
@@ -8,36 +7,33 @@ use crate::event::{CellId, Event, Stamped};
 use crate::secrets::printable;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
+use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinHandle;
 
 /// Listens to a run on a task of its own.
 #[derive(Debug)]
 pub struct Listener {
-    task: JoinHandle<Vec<Stamped>>,
+    task: JoinHandle<()>,
 }
 
 impl Listener {
-    /// Draws and keeps what comes, until the senders are gone.
+    /// Draws what comes, until the senders are gone.
     pub fn start(clock: Clock, mut from: UnboundedReceiver<Stamped>) -> Self {
         let mut progress = Progress::new(clock, std::io::stderr().is_terminal());
         let task = tokio::spawn(async move {
-            let mut kept = Vec::new();
             while let Some(stamped) = from.recv().await {
                 progress.on(&stamped);
-                if !matches!(stamped.event, Event::Tick { .. } | Event::Requests { .. }) {
-                    kept.push(stamped);
-                }
             }
             progress.finish();
-            kept
         });
         Listener { task }
     }
 
-    /// All that was heard, but for ticks; after the senders are gone.
-    pub async fn events(self) -> Vec<Stamped> {
-        self.task.await.unwrap_or_default()
+    /// Waits until all is drawn; the senders are gone by then, or soon.
+    pub async fn ended(self) {
+        // Whoever still holds a sender has nothing left to say.
+        let _ = tokio::time::timeout(Duration::from_secs(1), self.task).await;
     }
 }
 
@@ -91,7 +87,7 @@ impl Progress {
                 let rate = *tokens as f64 / (*elapsed_us as f64 / 1e6).max(0.001);
                 self.show(cell, &format!("{done}/{total} requests  {rate:.1} tok/s"), t_us);
             }
-            Event::CellDone { .. } | Event::CellError { .. } | Event::CellSkipped { .. } => {
+            Event::CellDone { .. } | Event::CellError { .. } | Event::LoopFound { .. } | Event::CellSkipped { .. } => {
                 self.done += 1;
                 self.eta.cell_ended(t_us);
             }
@@ -119,7 +115,8 @@ impl Progress {
 
     /// Without a changing line, the end of each cell says how long the rest takes.
     fn with_time_left(&self, line: String, stamped: &Stamped) -> String {
-        let ended = matches!(stamped.event, Event::CellDone { .. } | Event::CellError { .. } | Event::CellSkipped { .. });
+        let ended =
+            matches!(stamped.event, Event::CellDone { .. } | Event::CellError { .. } | Event::LoopFound { .. } | Event::CellSkipped { .. });
         if self.bar.is_some() || !ended || self.done >= self.cells {
             return line;
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tokscope_collector::cell::{Bench, CellMeasurement, CellOptions, FailurePhase};
+use tokscope_collector::cell::{Bench, CellMeasurement, CellOptions, FailurePhase, Isolation};
 use tokscope_collector::clock::Clock;
 use tokscope_collector::event::{Event, Events};
 use tokscope_collector::load::Load;
@@ -32,7 +32,13 @@ pub(crate) fn stream(n: u32) -> Vec<Do> {
 }
 
 pub(crate) fn short() -> CellOptions {
-    CellOptions { duration_us: 1_500_000, stable_us: 300_000, warmup_timeout_us: Some(8_000_000), ..CellOptions::default() }
+    CellOptions {
+        duration_us: 1_500_000,
+        stable_us: 300_000,
+        warmup_timeout_us: Some(8_000_000),
+        drain_limit_us: 300_000,
+        ..CellOptions::default()
+    }
 }
 
 /// Measures a cell of two streams; the texts of its events.
@@ -44,8 +50,15 @@ async fn measure(server: &Server) -> (CellMeasurement, Vec<String>) {
 
 /// Measures a cell of each concurrency, one after the other; all their events.
 pub(crate) async fn measure_each(server: &Server, concurrency: &[u32], options: &CellOptions) -> (Vec<CellMeasurement>, Vec<Event>) {
+    let cells: Vec<PlannedCell> = concurrency.iter().map(|concurrency| PlannedCell::sustained(0, *concurrency, 4096)).collect();
+    measure_all(server, &cells, options).await
+}
+
+/// Measures these cells, one after the other; all their events.
+pub(crate) async fn measure_all(server: &Server, planned: &[PlannedCell], options: &CellOptions) -> (Vec<CellMeasurement>, Vec<Event>) {
     let clock = Clock::start();
-    let target = Target::detect(&TargetOptions { host: format!("http://{}", server.addr), ..TargetOptions::default() }).await.unwrap();
+    let target =
+        Target::detect(&TargetOptions { host: format!("http://{}", server.addr), ..TargetOptions::default() }, &mut |_| {}).await.unwrap();
     let endpoint = Endpoint::resolve(&target.address, &target.roots, Duration::from_secs(5)).await;
     let endpoint = Arc::new(endpoint.unwrap());
     let prompts = calibrate(&target, &[0], 1).await;
@@ -59,11 +72,11 @@ pub(crate) async fn measure_each(server: &Server, concurrency: &[u32], options: 
         prompts: &prompts,
         scraper: scraper.as_ref(),
         events: &Events::new(clock, to),
+        isolation: &Isolation::new(),
     };
     let mut cells = Vec::new();
-    for (index, concurrency) in concurrency.iter().enumerate() {
-        let cell = PlannedCell::sustained(0, *concurrency, 4096);
-        cells.push(bench.measure(index, cell, options, &Stop::never()).await);
+    for (index, cell) in planned.iter().enumerate() {
+        cells.push(bench.measure(index, *cell, options, &Stop::never()).await);
     }
     let mut events = Vec::new();
     while let Ok(stamped) = heard.try_recv() {

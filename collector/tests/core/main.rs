@@ -5,6 +5,8 @@
 mod cells;
 mod detect;
 mod faults;
+mod negotiate;
+mod prefill;
 mod server;
 mod streams;
 mod tls;

@@ -41,7 +41,11 @@ impl Server {
 
     /// The same; `answer` gets the request's body as well.
     pub(crate) async fn start_reading(keep: bool, answer: impl Fn(&str, &[u8], usize) -> Vec<Do> + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self::on(TcpListener::bind("127.0.0.1:0").await.unwrap(), keep, answer)
+    }
+
+    /// The same, on an address that the test chose.
+    pub(crate) fn on(listener: TcpListener, keep: bool, answer: impl Fn(&str, &[u8], usize) -> Vec<Do> + Send + Sync + 'static) -> Self {
         let addr = listener.local_addr().unwrap();
         let connections = Arc::new(AtomicUsize::new(0));
         let requests = Arc::new(AtomicUsize::new(0));

@@ -53,7 +53,7 @@ async fn open(addr: SocketAddr, count: u32, max: Option<u32>, limits: LoadLimits
     let address: Address = format!("http://{addr}").parse().unwrap();
     let endpoint = Arc::new(Endpoint::resolve(&address, &TrustedRoots::default(), limits.connect).await.unwrap());
     let source: Arc<dyn RequestSource> = Arc::new(Plain::of(body));
-    let options = StreamsOptions { count, max_requests: max, limits, max_tokens: 64 };
+    let options = StreamsOptions { count, max_requests: max, limits, max_tokens: 64, text: None };
     let streams = load.open(&endpoint, &source, &options).await;
     Running { streams, _load: load }
 }

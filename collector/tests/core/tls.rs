@@ -88,7 +88,7 @@ async fn streams_over_tls_are_read_whole_on_kept_connections_and_say_whose_time_
     let load = Load::start(Clock::start(), 1).unwrap();
     // A body of several records.
     let source: Arc<dyn RequestSource> = Arc::new(Plain::of(300_000));
-    let options = StreamsOptions { count: 8, max_requests: Some(3), limits: FAST, max_tokens: 64 };
+    let options = StreamsOptions { count: 8, max_requests: Some(3), limits: FAST, max_tokens: 64, text: None };
     let streams = load.open(&endpoint, &source, &options).await;
     streams.start();
     tokio::time::timeout(Duration::from_secs(20), streams.ended()).await.expect("the streams end by themselves");
@@ -109,7 +109,7 @@ async fn a_certificate_that_is_not_trusted_ends_the_stream_with_a_reason() {
     let endpoint = Arc::new(Endpoint::resolve(&address, &TrustedRoots::default(), FAST.connect).await.unwrap());
     let load = Load::start(Clock::start(), 1).unwrap();
     let source: Arc<dyn RequestSource> = Arc::new(Plain::of(10));
-    let options = StreamsOptions { count: 1, max_requests: Some(1), limits: FAST, max_tokens: 64 };
+    let options = StreamsOptions { count: 1, max_requests: Some(1), limits: FAST, max_tokens: 64, text: None };
     let streams = load.open(&endpoint, &source, &options).await;
     streams.start();
     streams.ended().await;
@@ -125,7 +125,7 @@ async fn a_server_behind_an_own_authority_is_found_by_its_file_only() {
     let server = start(1).await;
     let options =
         |ca_cert| TargetOptions { host: format!("https://localhost:{}", server.addr.port()), ca_cert, ..TargetOptions::default() };
-    let target = Target::detect(&options(Some(server.pem.path().to_owned()))).await.unwrap();
+    let target = Target::detect(&options(Some(server.pem.path().to_owned())), &mut |_| {}).await.unwrap();
     assert_eq!(target.model, "m");
-    assert!(Target::detect(&options(None)).await.is_err());
+    assert!(Target::detect(&options(None), &mut |_| {}).await.is_err());
 }

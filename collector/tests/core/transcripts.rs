@@ -186,9 +186,14 @@ async fn recorded_refusals_are_http_errors_with_the_servers_words() {
 #[test]
 fn recorded_metrics_are_read_to_the_last_line() {
     for (name, engine) in [
+        ("vllm/metrics-0-idle", Engine::Vllm),
+        ("vllm/metrics-1-during-load", Engine::Vllm),
         ("vllm/metrics", Engine::Vllm),
+        ("vllm-spec-ngram/metrics-0-idle", Engine::Vllm),
         ("vllm-spec-ngram/metrics", Engine::Vllm),
+        ("llama-server/metrics-0-idle", Engine::LlamaCpp),
         ("llama-server/metrics-1-during-load", Engine::LlamaCpp),
+        ("llama-server/metrics-2-after-load", Engine::LlamaCpp),
     ] {
         let bytes = fixture(name);
         let (_, body) = head_and_body(&bytes);
@@ -204,6 +209,31 @@ fn recorded_metrics_are_read_to_the_last_line() {
             assert!(values.kv_usage.is_some() && values.generation_tokens.is_some());
         }
     }
+}
+
+#[test]
+fn recorded_counters_are_read_as_they_stand() {
+    let read = |name: &str, engine| {
+        let bytes = fixture(name);
+        let text = std::str::from_utf8(head_and_body(&bytes).1).unwrap().to_owned();
+        (engines::values(engine, &text).0, engines::missing(engine, &text))
+    };
+    let (v, missing) = read("vllm-spec-ngram/metrics", Engine::Vllm);
+    assert!(missing.is_empty(), "{missing:?}");
+    assert_eq!((v.running, v.waiting, v.request_success), (Some(0.0), Some(0.0), Some(12.0)));
+    assert_eq!((v.prompt_tokens, v.cached_prompt_tokens, v.generation_tokens), (Some(3076.0), Some(1408.0), Some(2339.0)));
+    assert_eq!((v.local_compute_tokens, v.kv_computed_tokens), (Some(1668.0), Some(1616.0)));
+    assert_eq!((v.prefill_count, v.prefill_seconds_sum), (Some(12.0), Some(16.054_555_721_000_725)));
+    assert_eq!((v.spec_drafts, v.spec_draft_tokens, v.spec_accepted_tokens), (Some(497.0), Some(1988.0), Some(1286.0)));
+    assert_eq!(v.spec_accepted_per_pos, [401.0, 295.0, 295.0, 295.0]);
+    let (v, _) = read("vllm/metrics-1-during-load", Engine::Vllm);
+    assert_eq!((v.running, v.spec_drafts), (Some(4.0), None));
+    let (v, missing) = read("llama-server/metrics-2-after-load", Engine::LlamaCpp);
+    assert_eq!((v.prompt_tokens, v.cached_prompt_tokens, v.local_compute_tokens), (Some(3422.0), Some(1859.0), Some(1563.0)));
+    assert_eq!((v.prefill_seconds_sum, v.prefill_count), (Some(0.180_449), None));
+    // They move when a request ends, so that a window can't be told from them.
+    assert_eq!((v.generation_tokens, v.spec_drafts), (None, None));
+    assert_eq!(missing, ["the use of the KV cache", "generated tokens"]);
 }
 
 /// The shared recordings, all of them, where the variable names their folder's parent.

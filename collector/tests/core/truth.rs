@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tokscope_collector::cell::{Bench, CellMeasurement, CellOptions};
+use tokscope_collector::cell::{Bench, CellMeasurement, CellOptions, Isolation};
 use tokscope_collector::clock::Clock;
 use tokscope_collector::event::{Event, Events, Stamped};
 use tokscope_collector::load::Load;
@@ -31,7 +31,7 @@ impl Lab {
     async fn new(settings: Settings, contexts: &[u32]) -> Self {
         let simulator = simulator::start(settings, "127.0.0.1:0".parse().unwrap()).unwrap();
         let clock = Clock::start();
-        let target = Target::detect(&TargetOptions { host: simulator.url(), ..TargetOptions::default() }).await.unwrap();
+        let target = Target::detect(&TargetOptions { host: simulator.url(), ..TargetOptions::default() }, &mut |_| {}).await.unwrap();
         let connect = std::time::Duration::from_secs(5);
         let endpoint = Endpoint::resolve(&target.address, &target.roots, connect).await.unwrap();
         let prompts = calibrate(&target, contexts, 1).await;
@@ -57,6 +57,7 @@ impl Lab {
             prompts: &self.prompts,
             scraper: self.scraper.as_ref(),
             events: &self.events,
+            isolation: &Isolation::new(),
         };
         let cell = PlannedCell::sustained(context, concurrency, max_tokens);
         let options = CellOptions { duration_us: 2_000_000, stable_us: 500_000, ..CellOptions::default() };
@@ -156,6 +157,44 @@ async fn several_tokens_a_chunk_count_as_several() {
     assert!(m.scout.is_none(), "there is nothing to fill at context 0");
 }
 
+/// Tokens of a step of a sequence, as the simulator handed them over in `[from_us, to_us)`.
+fn true_length(truth: &Truth, clock: Clock, from_us: u64, to_us: u64) -> f64 {
+    let (mut tokens, mut steps) = (0, 0);
+    for r in &truth.requests {
+        let inside = |ns: &u64| u64::try_from(clock.us_of_monotonic_ns(*ns)).is_ok_and(|t| (from_us..to_us).contains(&t));
+        for (_, n) in r.handed_ns.iter().zip(&r.tokens).filter(|(ns, _)| inside(ns)) {
+            (tokens, steps) = (tokens + n, steps + 1);
+        }
+    }
+    f64::from(tokens) / f64::from(steps)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn acceptance_is_within_a_hundredth_of_the_truth_by_counters_and_by_gauges() {
+    for flavour in [Flavour::Vllm, Flavour::Sglang] {
+        let settings = Settings { flavour, spec_accept: vec![0.9, 0.7, 0.5], ..fast() };
+        let lab = Lab::new(settings, &[0]).await;
+        let m = lab.cell(0, 8, 4096, &Stop::never()).await;
+        let truth = lab.simulator.truth(0).await.unwrap();
+        let found = m.speculation().unwrap();
+        let window = m.window.unwrap();
+        let (from_us, to_us) = match &m.server.spec {
+            Some(spec) => (spec.from_us, spec.to_us),
+            // This simulator's gauge is over its whole life.
+            None => (0, u64::midpoint(window.start_us, window.end_us)),
+        };
+        let want = true_length(&truth, lab.load.clock(), from_us, to_us);
+        let got = found.accept_length.unwrap();
+        assert!((got - want).abs() < 0.01, "{flavour:?}: {got}, and in truth {want}");
+        let (steps, length) = found.norm().unwrap();
+        assert!((steps * length / m.aggregate_tps().unwrap() - 1.0).abs() < 1e-9);
+        // A rate gauge is that of the last moment: its median over a short window is not the window's rate.
+        let allowed = if m.server.spec.is_some() { 0.03 } else { 0.06 };
+        assert!((length / want - 1.0).abs() < allowed, "{flavour:?}: {length} tokens a step, and in truth {want}");
+        lab.simulator.stop().await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_proxy_that_tells_usage_at_the_end_only_gives_the_same_tokens() {
     let settings = Settings { flavour: Flavour::Proxy, spec_accept: vec![0.9, 0.7, 0.5], ..fast() };
@@ -208,6 +247,7 @@ async fn more_streams_than_slots_time_out_in_words_and_are_measured() {
         prompts: &lab.prompts,
         scraper: lab.scraper.as_ref(),
         events: &lab.events,
+        isolation: &Isolation::new(),
     };
     let cell = PlannedCell::sustained(0, 3, 2048);
     let options = CellOptions { duration_us: 1_000_000, warmup_timeout_us: Some(1_500_000), ..CellOptions::default() };

@@ -1,11 +1,11 @@
 //! Ordinary events of each kind of server, framed as they come from a socket. Shared with the benchmarks.
 
 use std::hint::black_box;
-use std::time::Instant;
 
 use super::load::body::Framing;
 use super::load::chunk::{self, ChunkReader};
 use super::load::sse::SseParser;
+use super::load::text::{TextWriter, Whose};
 
 /// What a read of a socket may bring at once.
 pub(crate) const READ_BYTES: usize = 64 << 10;
@@ -84,8 +84,13 @@ fn recorded(name: &str) -> Vec<Vec<u8>> {
     events
 }
 
-/// Reads a body as the program does; how many events had output.
+/// Reads a body as the program does without the guard against repetitions; how many events had output.
 pub(crate) fn pipeline(body: &[u8]) -> usize {
+    keeping(body, None)
+}
+
+/// The same, with the texts kept.
+pub(crate) fn keeping(body: &[u8], mut text: Option<&mut TextWriter>) -> usize {
     let (mut framing, mut sse, mut reader) = (Framing::chunked(), SseParser::new(), ChunkReader::new());
     let mut outputs = 0;
     for read in body.chunks(READ_BYTES) {
@@ -93,8 +98,13 @@ pub(crate) fn pipeline(body: &[u8]) -> usize {
         while !rest.is_empty() && !framing.is_done() {
             let (used, payload) = framing.take(rest).unwrap();
             let on_event = |data: &[u8]| {
-                let is_output = !chunk::is_done(data) && reader.read(data).is_ok_and(|chunk| black_box(chunk).kinds.is_output());
-                outputs += usize::from(is_output);
+                let Some(chunk) = Some(data).filter(|data| !chunk::is_done(data)).and_then(|data| reader.read(data).ok()) else { return };
+                let chunk = black_box(chunk);
+                outputs += usize::from(chunk.kinds.is_output());
+                if let Some(text) = text.as_deref_mut() {
+                    let whose = Whose { t_us: outputs as u64, stream: 0, request: 0, tokens: None };
+                    text.keep(whose, chunk.content, chunk.reasoning);
+                }
             };
             sse.feed(payload, on_event).unwrap();
             rest = &rest[used..];
@@ -125,9 +135,11 @@ pub(crate) fn least_ns<const N: usize>(rounds: usize, jobs: [&dyn Fn() -> usize;
     let mut least = [f64::INFINITY; N];
     for _ in 0..rounds {
         for (job, least) in jobs.iter().zip(&mut least) {
-            let start = Instant::now();
+            // The thread's own time: what others do on the machine is not in it.
+            let start_us = tokscope_collector::clock::thread_cpu_us();
             black_box(job());
-            *least = least.min(start.elapsed().as_secs_f64() * 1e9);
+            let took_us = tokscope_collector::clock::thread_cpu_us() - start_us;
+            *least = least.min(took_us.max(1) as f64 * 1e3);
         }
     }
     least

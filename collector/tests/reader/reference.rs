@@ -45,6 +45,13 @@ pub(crate) fn chunk(value: &Value) -> Option<Chunk<'static>> {
     Some(chunk)
 }
 
+/// The content of an event of one choice, whose delta has a text there.
+pub(crate) fn only_content(value: &Value) -> Option<&str> {
+    let [choice] = value.get("choices")?.as_array()?.as_slice() else { return None };
+    let content = choice.get("delta")?.get("content")?.as_str()?;
+    choice.get("text").is_none().then_some(content)
+}
+
 fn list_or_null(value: Option<&Value>) -> Option<&[Value]> {
     match value {
         None | Some(Value::Null) => Some(&[]),

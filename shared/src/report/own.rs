@@ -12,7 +12,7 @@ section! {
         @always schema: Int,
         /// `complete`, `interrupted` or `failed`.
         @always status: String,
-        /// Twelve letters that every prompt of the run carries.
+        /// Twelve letters that every prompt of the run carries; after a resume, of its first stretch.
         @always run_id: String,
         /// Begin, RFC 3339 with offset.
         @always started: String,
@@ -32,6 +32,8 @@ section! {
         @always series: RunSeries,
         /// All repeats of all cells.
         @always repeats: List<Repeat>,
+        /// What the rows of `prefill` do not say.
+        @always prefill: List<PrefillOwn>,
         /// Cells of the open loop: requests due by a schedule.
         @always open_loop: List<Cell>,
         /// What was measured when, after a resume.
@@ -46,6 +48,20 @@ section! {
         @always version: String,
         /// Limits, each with where it was read.
         @always limits: List<Limit>,
+        /// What it refused of what was to be sent, each in a sentence.
+        @always refused: List<String>,
+        /// Whether it keeps the beginnings of prompts.
+        @always prefix_cache: PrefixCache,
+    }
+
+    /// Whether the server keeps the beginnings of prompts, as was tried before the run.
+    pub struct PrefixCache {
+        /// `works`, `does not` or `unknown`.
+        @always finding: String,
+        /// How that is known, in a sentence.
+        @always evidence: String,
+        /// Tokens of the prompt tried that were kept; null where the server doesn't tell.
+        @always shared_tokens: Int,
     }
 
     /// One limit of the server.
@@ -142,6 +158,18 @@ section! {
         generation_tokens: List<Num>,
     }
 
+    /// One row of `prefill`.
+    pub struct PrefillOwn {
+        /// Context length in tokens.
+        @always context_tokens: Int,
+        /// Whether the server had to compute the whole prompt.
+        @always cold: bool,
+        /// Prompt tokens from the prefix cache; null where the server doesn't tell.
+        @always cached_tokens: Int,
+        /// Why there is no rate; null where there is one.
+        @always reason: String,
+    }
+
     /// One repeat of a cell.
     pub struct Repeat {
         /// Number, from 1.
@@ -158,8 +186,14 @@ section! {
     pub struct Segment {
         /// Begin, RFC 3339 with offset.
         started: String,
-        /// End, RFC 3339 with offset.
+        /// End, RFC 3339 with offset; of one that was killed, when it last wrote its checkpoint.
         ended: String,
+        /// Twelve letters that the prompts of this stretch carry.
+        run_id: String,
+        /// Nanoseconds of the system's monotonic clock when the run's clock stood at 0, in this stretch.
+        origin_ns: Int,
+        /// The cells measured in it, by their place in the order of execution.
+        cells: List<Int>,
     }
 
     /// What only Tokscope records of a cell.
@@ -218,6 +252,10 @@ section! {
         @always asked: Int,
         /// Mean of the requests that the server ran.
         @always running_mean: Num,
+        /// Prompt tokens by the server's counter.
+        server_prompt_tokens: Int,
+        /// Prompt tokens of all requests from here that the server may have counted meanwhile, those that were cut included.
+        client_prompt_tokens: Int,
     }
 
     /// The client over a cell: whether it could keep up.
@@ -292,6 +330,9 @@ section! {
         scout_ttft_s: Num,
         /// Prompt tokens of that request that came from the prefix cache; null where the server doesn't tell.
         scout_cached_tokens: Int,
+        /// Share of the prompt tokens of the cell's requests that came from the prefix cache, 0 to 1; null where the
+        /// server doesn't tell.
+        cached_share: Num,
     }
 
     /// Requests that were due by a schedule, whatever the server did.

@@ -2,7 +2,11 @@
 //! fault, and against which broken variant of the program it must fail.
 
 mod bytes;
+mod counts;
+mod isolation;
+mod pace;
 mod sending;
+mod texts;
 mod windows;
 
 use std::net::SocketAddr;
@@ -40,7 +44,7 @@ async fn open(clock: Clock, addr: SocketAddr, threads: usize, count: u32, max: O
     let load = Load::start(clock, threads).unwrap();
     let address: Address = format!("http://{addr}").parse().unwrap();
     let endpoint = Arc::new(Endpoint::resolve(&address, &TrustedRoots::default(), LIMITS.connect).await.unwrap());
-    let options = StreamsOptions { count, max_requests: max, limits: LIMITS, max_tokens: 64 };
+    let options = StreamsOptions { count, max_requests: max, limits: LIMITS, max_tokens: 64, text: None };
     let streams = load.open(&endpoint, &source, &options).await;
     Opened { streams, _load: load }
 }
@@ -76,6 +80,11 @@ impl Count {
     /// One more; how many there were.
     fn add(&self) -> usize {
         self.0.fetch_add(1, Ordering::SeqCst)
+    }
+
+    /// At least so many from now on.
+    fn raise(&self, n: usize) {
+        self.0.fetch_max(n, Ordering::SeqCst);
     }
 
     /// A step that waits until there are `n`.

@@ -152,7 +152,7 @@ async fn requests_are_built_before_they_are_due() {
 async fn a_long_history_is_made_once_and_never_copied() {
     let settings = Settings { max_context: 400_000, ..Settings::default() };
     let simulator = simulator::start(settings, "127.0.0.1:0".parse().unwrap()).unwrap();
-    let target = Target::detect(&TargetOptions { host: simulator.url(), ..TargetOptions::default() }).await.unwrap();
+    let target = Target::detect(&TargetOptions { host: simulator.url(), ..TargetOptions::default() }, &mut |_| {}).await.unwrap();
     let prompts = calibrate(&target, &[200_000], 1).await;
     let cell = prompts
         .cell(

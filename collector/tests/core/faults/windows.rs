@@ -19,7 +19,7 @@ use crate::cells::{measure_each, metrics, server, short, stream};
 use crate::server::{DONE, Do, STREAM_HEAD, event, finish, send, whole};
 
 /// The cell as the report has it.
-fn reported(measured: &CellMeasurement) -> Cell {
+pub(super) fn reported(measured: &CellMeasurement) -> Cell {
     report::cell(
         measured,
         &CellContext {
@@ -33,12 +33,12 @@ fn reported(measured: &CellMeasurement) -> Cell {
     )
 }
 
-fn reasons(cell: &Cell) -> Vec<String> {
+pub(super) fn reasons(cell: &Cell) -> Vec<String> {
     let own = cell.tokscope.get().unwrap();
     own.reasons.items().filter_map(|reason| reason.code.str().map(str::to_owned)).collect()
 }
 
-fn no_metrics(_: usize) -> Vec<Do> {
+pub(super) fn no_metrics(_: usize) -> Vec<Do> {
     vec![send(whole("404 Not Found", "text/plain", ""))]
 }
 
