@@ -134,16 +134,15 @@ fn shape(report: &Value) -> BTreeSet<String> {
     fn walk(value: &Value, path: &str, into: &mut BTreeSet<String>) {
         match value {
             Value::Object(map) => map.iter().for_each(|(key, value)| walk(value, &format!("{path}/{key}"), into)),
-            Value::Array(items) => items.iter().for_each(|item| walk(item, &format!("{path}/*"), into)),
-            _ => {
-                into.insert(path.to_owned());
-            }
+            Value::Array(items) => items.iter().filter(|item| item.is_object()).for_each(|item| walk(item, &format!("{path}/*"), into)),
+            _ => {}
         }
+        into.insert(path.to_owned());
     }
     let mut found = BTreeSet::new();
     walk(report, "", &mut found);
-    let differs = ["/tokscope/segments", "/tokscope/events", "/metadata/decode_warmup"];
-    found.retain(|path| !differs.iter().any(|start| path.starts_with(start)));
+    let differs = ["/segments/*", "/events/*", "/reasons/*"];
+    found.retain(|path| !differs.iter().any(|part| path.contains(part)));
     found
 }
 

@@ -103,6 +103,31 @@ mod tests {
         assert!(parse(&["--flavour", "tgi"]).is_err());
     }
 
+    #[test]
+    fn quirks_reach_the_settings_and_impossible_ones_are_named() {
+        let args = parse(&[
+            "--flavour",
+            "llama-cpp",
+            "--refuse",
+            "ignore-eos,continuous-usage,stream-options,temperature,large-max-tokens",
+            "--metrics",
+            "bad-gateway",
+            "--speed-up",
+            "3,20",
+            "--abort-lag-ms",
+            "250",
+            "--serial",
+        ]);
+        let settings = args.unwrap().settings;
+        assert_eq!((settings.flavour, settings.quirks.refuse.len()), (simulator::Flavour::LlamaCpp, 5));
+        assert_eq!((settings.quirks.metrics, settings.quirks.abort_lag_ms), (simulator::MetricsAnswer::BadGateway, Some(250)));
+        assert_eq!(settings.quirks.speed_up, Some(simulator::SpeedUp { factor: 3.0, requests: 20 }));
+        assert!(settings.quirks.serial && !settings.quirks.repeat_text);
+        for (option, value) in [("--speed-up", "0.5,3"), ("--refuse", "everything"), ("--metrics", "nice"), ("--metrics-version", "v2")] {
+            assert!(parse(&[option, value]).unwrap_err().to_string().contains(option));
+        }
+    }
+
     #[tokio::test]
     async fn a_taken_port_ends_it_with_a_sentence() {
         let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

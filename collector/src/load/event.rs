@@ -70,11 +70,16 @@ impl Leaves {
     pub(super) fn read(&mut self, slot: Slot, json: &mut Cursor<'_>) -> Result<(), BadJson> {
         match slot {
             Slot::Part(part) => {
-                let is_text = json.peek()? == b'"';
-                let start = json.at();
-                let filled = json.is_filled()?;
-                self.set(part, filled);
-                self.place(part, if is_text { start + 1..json.at() - 1 } else { 0..0 });
+                if json.peek()? == b'"' {
+                    let start = json.at() + 1;
+                    json.text()?;
+                    let end = json.at() - 1;
+                    self.set(part, end > start);
+                    self.place(part, start..end);
+                } else {
+                    self.set(part, json.is_filled()?);
+                    self.place(part, 0..0);
+                }
             }
             Slot::CompletionTokens => self.usage.completion_tokens = count(json)?,
             Slot::PromptTokens => self.usage.prompt_tokens = count(json)?,
@@ -90,7 +95,7 @@ impl Leaves {
     }
 
     /// Of several names for a reasoning the last one with anything in it counts: some servers write it twice.
-    #[inline]
+    #[inline(always)]
     fn place(&mut self, part: u8, text: std::ops::Range<usize>) {
         // No event is as long as 4 GB.
         let place = Place { start: text.start as u32, end: text.end as u32 };

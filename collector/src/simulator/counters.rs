@@ -59,6 +59,18 @@ pub struct Counters {
     pub cache_hits: u64,
     /// Generated tokens.
     pub generation_tokens: u64,
+    /// Those of them whose request has ended or was given up.
+    pub ended_tokens: u64,
+    /// Time from first token to end of those requests.
+    pub ended_decode_ns: u64,
+    /// Time of prefills that ended.
+    pub prefill_ns: u64,
+    /// Prefills and decode steps that ended.
+    pub decodes: u64,
+    /// Sequences in them, added up.
+    pub busy_slots: u64,
+    /// Longest prompt and answer so far, in tokens.
+    pub longest: u64,
     /// Requests that ended by themselves.
     pub ended_stop: u64,
     /// Requests that reached their limit.
@@ -75,13 +87,20 @@ pub struct Counters {
     pub accepted_per_pos: Vec<u64>,
     /// Tokens a second of the last 40 steps.
     pub recent_tok_s: f64,
+    /// Tokens a sequence and step in the last 40 steps with drafts; 0 before there were any.
+    pub recent_accept_length: f64,
+    /// Share of drafted tokens accepted in them.
+    pub recent_accept_rate: f64,
     pub(crate) first_token: Histogram,
     pub(crate) between_tokens: Histogram,
     pub(crate) per_output_token: Histogram,
     pub(crate) whole: Histogram,
     pub(crate) queue: Histogram,
     pub(crate) inference: Histogram,
+    /// Observed when a request ends.
     pub(crate) prefill: Histogram,
+    /// The same, observed when its prompt is computed.
+    pub(crate) stage_prefill: Histogram,
     pub(crate) decode: Histogram,
     pub(crate) computed_tokens: Histogram,
     pub(crate) request_prompt: Histogram,
@@ -100,6 +119,12 @@ impl Counters {
             cache_queries: 0,
             cache_hits: 0,
             generation_tokens: 0,
+            ended_tokens: 0,
+            ended_decode_ns: 0,
+            prefill_ns: 0,
+            decodes: 0,
+            busy_slots: 0,
+            longest: 0,
             ended_stop: 0,
             ended_length: 0,
             aborted: 0,
@@ -108,6 +133,8 @@ impl Counters {
             accepted_tokens: 0,
             accepted_per_pos: vec![0; positions],
             recent_tok_s: 0.0,
+            recent_accept_length: 0.0,
+            recent_accept_rate: 0.0,
             first_token: Histogram::new(FIRST_TOKEN_S),
             between_tokens: Histogram::new(BETWEEN_TOKENS_S),
             per_output_token: Histogram::new(BETWEEN_TOKENS_S),
@@ -115,6 +142,7 @@ impl Counters {
             queue: Histogram::new(REQUEST_S),
             inference: Histogram::new(REQUEST_S),
             prefill: Histogram::new(REQUEST_S),
+            stage_prefill: Histogram::new(REQUEST_S),
             decode: Histogram::new(REQUEST_S),
             computed_tokens: Histogram::new(TOKENS),
             request_prompt: Histogram::new(TOKENS),

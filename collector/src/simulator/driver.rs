@@ -15,7 +15,8 @@ use tokio::sync::oneshot;
 
 use super::chunks::Answer;
 use super::clock;
-use super::engine::{Arrival, Emission, Engine, Finish};
+use super::engine::{Arrival, Emission, Finish};
+use super::fleet::Fleet;
 use super::metrics::Snapshot;
 use super::tokens::mix;
 use super::truth::{Archive, End, Records, RequestTruth};
@@ -37,6 +38,8 @@ pub(crate) enum Command {
     Snapshot(oneshot::Sender<Snapshot>),
     Records(u64, oneshot::Sender<Records>),
     Reset(oneshot::Sender<()>),
+    /// End the request of this id, whether its client is there or not.
+    Abort(String, oneshot::Sender<()>),
     Stop,
 }
 
@@ -145,7 +148,13 @@ impl Live {
     }
 
     fn emit(&mut self, emission: &Emission) {
-        self.record.cached_tokens = emission.cached_tokens;
+        let record = &mut self.record;
+        record.cached_tokens = emission.cached_tokens;
+        record.prefill_start_ns = Some(emission.prefill_start_ns);
+        record.prefill_end_ns = Some(emission.first_ns);
+        record.steps += u32::from(emission.due_ns > emission.first_ns);
+        record.drafts += u32::from(emission.accepted.is_some());
+        record.accepted += emission.accepted.unwrap_or(0);
         self.finish = emission.finish;
         self.answer.emit(emission, &mut self.out);
         self.held_tokens += emission.tokens;
@@ -159,10 +168,21 @@ impl Live {
     }
 }
 
+/// A request whose client is gone, and which goes on.
+#[derive(Debug)]
+struct Lingering {
+    key: u64,
+    id: String,
+    until_ns: u64,
+}
+
 /// The driver's state.
 #[derive(Debug)]
 pub(crate) struct Driver {
-    engine: Engine,
+    engine: Fleet,
+    /// How long a request goes on without its client; nothing: to its end.
+    abort_lag_ns: Option<u64>,
+    lingering: Vec<Lingering>,
     live: HashMap<u64, Live, BuildHasherDefault<KeyHasher>>,
     /// Requests with bytes that a socket didn't take.
     blocked: Vec<u64>,
@@ -172,8 +192,16 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    pub(crate) fn new(engine: Engine) -> Self {
-        Self { engine, live: HashMap::default(), blocked: Vec::new(), done: Vec::new(), archive: Archive::default() }
+    pub(crate) fn new(engine: Fleet, abort_lag_ns: Option<u64>) -> Self {
+        Self {
+            engine,
+            abort_lag_ns,
+            lingering: Vec::new(),
+            live: HashMap::default(),
+            blocked: Vec::new(),
+            done: Vec::new(),
+            archive: Archive::default(),
+        }
     }
 
     /// Works until told to stop, or until nobody is left who could.
@@ -187,6 +215,7 @@ impl Driver {
                     self.emit(&emission);
                 }
             }
+            self.expire(now_ns);
             if !self.blocked.is_empty() && now_ns >= retry_ns {
                 self.retry();
                 retry_ns = now_ns + RETRY_NS;
@@ -210,7 +239,8 @@ impl Driver {
         let due = self.engine.next_due().map(|due| due.saturating_sub(now_ns + SPIN_NS));
         let retry = (!self.blocked.is_empty()).then(|| retry_ns.saturating_sub(now_ns));
         // Idle, a command ends the sleep; the limit only keeps the duration sane.
-        due.into_iter().chain(retry).min().unwrap_or(1_000_000_000)
+        let lag = self.lingering.iter().map(|lingering| lingering.until_ns.saturating_sub(now_ns)).min();
+        due.into_iter().chain(retry).chain(lag).min().unwrap_or(1_000_000_000).min(1_000_000_000)
     }
 
     /// Waits out the last moment before something is due.
@@ -230,17 +260,21 @@ impl Driver {
             Command::Cancel(key) => self.end(key, End::Disconnect),
             // Who asked may be gone; then nobody misses the answer.
             Command::Snapshot(reply) => {
-                let counters = self.engine.counters().clone();
-                let gauges = self.engine.gauges();
-                let _ = reply.send(Snapshot { counters, gauges });
+                let _ = reply.send(Snapshot { engines: self.engine.told(), occupied: self.engine.occupied() });
             }
             Command::Records(since_ns, reply) => {
                 let running = self.live.values().map(|live| &live.record);
-                let records = self.archive.records(clock::now_ns(), since_ns, running);
+                let mut records = self.archive.records(clock::now_ns(), since_ns, running);
+                records.history = self.engine.history.truth(since_ns);
                 let _ = reply.send(records);
             }
             Command::Reset(reply) => {
                 self.archive.clear();
+                self.engine.forget(clock::now_ns());
+                let _ = reply.send(());
+            }
+            Command::Abort(id, reply) => {
+                self.abort(&id);
                 let _ = reply.send(());
             }
             Command::Stop => {}
@@ -251,19 +285,18 @@ impl Driver {
         let Start { id, stream, received_by_kernel, unsent, arrival, answer, socket, done } = start;
         let key = arrival.key;
         let chunks = if stream { (arrival.max_output as usize).min(RECORD_CHUNKS) } else { 1 };
-        let live = Live {
+        let mut live = Live {
             record: RequestTruth {
                 id,
                 received_ns: arrival.received_ns,
                 received_by_kernel,
                 taken_late_ns: clock::now_ns().saturating_sub(arrival.received_ns + self.engine.overhead_ns()),
                 prompt_tokens: arrival.prompt.tokens,
-                cached_tokens: 0,
                 handed_ns: Vec::with_capacity(chunks),
                 tokens: Vec::with_capacity(chunks),
                 late_ns: Vec::with_capacity(chunks),
-                end: End::Running,
                 stream,
+                ..RequestTruth::default()
             },
             answer,
             socket,
@@ -276,7 +309,7 @@ impl Driver {
             held_tokens: 0,
             blocked: false,
         };
-        self.engine.arrive(arrival);
+        live.record.engine = self.engine.arrive(arrival, clock::now_ns());
         let unsent = !live.out.is_empty();
         self.live.insert(key, live);
         if unsent {
@@ -288,6 +321,8 @@ impl Driver {
         if let Some(live) = self.live.get_mut(&emission.key) {
             live.emit(emission);
             self.flush(emission.key);
+        } else if emission.finish.is_some() {
+            self.lingering.retain(|lingering| lingering.key != emission.key);
         }
     }
 
@@ -299,6 +334,7 @@ impl Driver {
             (Err(end), ..) => self.end(key, end),
             (Ok(()), true, Some(Finish::Stop)) => self.end(key, End::Stop),
             (Ok(()), true, Some(Finish::Length)) => self.end(key, End::Length),
+            (Ok(()), true, Some(Finish::Abort)) => self.end(key, End::Abort),
             (Ok(()), true, None) => {}
             (Ok(()), false, _) => {
                 if !std::mem::replace(&mut live.blocked, true) {
@@ -322,11 +358,42 @@ impl Driver {
             return;
         };
         live.record.end = end;
-        self.archive.add(live.record);
-        if matches!(end, End::Stop | End::Length) {
-            self.done.push(live.done);
-        } else {
-            self.engine.cancel(key, clock::now_ns());
+        let now_ns = clock::now_ns();
+        // What the engine is through with can't linger.
+        let goes_on = live.finish.is_none();
+        let until_ns = self.abort_lag_ns.map_or(u64::MAX, |lag| now_ns.saturating_add(lag));
+        match end {
+            End::Stop | End::Length | End::Abort => self.done.push(live.done),
+            _ if goes_on && until_ns > now_ns => self.lingering.push(Lingering { key, id: live.record.id.clone(), until_ns }),
+            _ => self.engine.cancel(key, now_ns),
         }
+        self.archive.add(live.record);
+    }
+
+    /// Ends what has gone on long enough without its client.
+    fn expire(&mut self, now_ns: u64) {
+        let engine = &mut self.engine;
+        self.lingering.retain(|lingering| {
+            let stays = lingering.until_ns > now_ns;
+            if !stays {
+                engine.cancel(lingering.key, now_ns);
+            }
+            stays
+        });
+    }
+
+    fn abort(&mut self, id: &str) {
+        if let Some(lingering) = self.lingering.iter_mut().find(|lingering| lingering.id == id) {
+            lingering.until_ns = 0;
+            return;
+        }
+        let found = self.live.iter_mut().find(|(_, live)| live.record.id == id && live.finish.is_none());
+        let Some((key, live)) = found.map(|(key, live)| (*key, live)) else {
+            return;
+        };
+        live.finish = Some(Finish::Abort);
+        live.answer.abort(live.record.cached_tokens, &mut live.out);
+        self.engine.cancel(key, clock::now_ns());
+        self.flush(key);
     }
 }

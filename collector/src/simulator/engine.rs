@@ -10,6 +10,7 @@
 //! - Sequences that have their first token decode together in steps. Who is there when a step
 //!   begins gets its tokens when it ends: one, and with speculation those accepted. The next
 //!   step begins at that very instant, however late the driver is.
+//! - A cold engine's first requests take longer by a factor, and so do the steps they are in.
 //! - A client that goes away frees a decoding sequence's slot at the end of the step; a prompt's
 //!   or a waiting one's at once.
 
@@ -17,92 +18,11 @@ use std::collections::VecDeque;
 
 use super::cache::{KvCache, Lease};
 use super::counters::{Counters, Gauges};
+use super::history;
 use super::model::Settings;
-use super::tokens::{Prompt, mix};
-
-/// A request as it comes in.
-#[derive(Clone, Debug)]
-pub struct Arrival {
-    /// The caller's name for it, unique.
-    pub key: u64,
-    /// When its last byte was read, in monotonic nanoseconds.
-    pub received_ns: u64,
-    /// Its prompt.
-    pub prompt: Prompt,
-    /// Most tokens it may get, at least 1; prompt and answer fit the context.
-    pub max_output: u32,
-    /// Whether it always gets that many.
-    pub ignore_eos: bool,
-}
-
-/// Why an answer ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Finish {
-    /// By itself.
-    Stop,
-    /// At its limit.
-    Length,
-}
-
-impl Finish {
-    /// As `finish_reason` has it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Stop => "stop",
-            Self::Length => "length",
-        }
-    }
-}
-
-/// Tokens of one request that are due together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Emission {
-    /// Whose.
-    pub key: u64,
-    /// When they are due, in monotonic nanoseconds.
-    pub due_ns: u64,
-    /// How many, at least 1.
-    pub tokens: u32,
-    /// Prompt tokens that came from the prefix cache; the same in all emissions of a request.
-    pub cached_tokens: u32,
-    /// How many tokens the whole answer will have.
-    pub planned_tokens: u32,
-    /// Set on the last one.
-    pub finish: Option<Finish>,
-}
-
-#[derive(Debug)]
-struct Sequence {
-    arrival: Arrival,
-    ready_ns: u64,
-    planned: u32,
-    finish: Finish,
-    rng: fastrand::Rng,
-    lease: Lease,
-    cached: u32,
-    generated: u32,
-    prefill_start_ns: u64,
-    first_ns: u64,
-    last_ns: u64,
-    gone: bool,
-}
-
-impl Sequence {
-    fn context(&self) -> u64 {
-        u64::from(self.arrival.prompt.tokens) + u64::from(self.generated)
-    }
-
-    fn emission(&self, due_ns: u64, tokens: u32) -> Emission {
-        Emission {
-            key: self.arrival.key,
-            due_ns,
-            tokens,
-            cached_tokens: self.cached,
-            planned_tokens: self.planned,
-            finish: (self.generated == self.planned).then_some(self.finish),
-        }
-    }
-}
+use super::sequence::Sequence;
+pub use super::sequence::{Arrival, Emission, Finish, Occupied};
+use super::tokens::mix;
 
 #[derive(Debug)]
 struct Prefill {
@@ -136,6 +56,10 @@ pub struct Engine {
     rate_since_ns: u64,
     rate_steps: u32,
     rate_tokens: u64,
+    rate_drafts: u64,
+    rate_accepted: u64,
+    /// The step that ended last, until it is taken.
+    ended: Option<history::Step>,
 }
 
 impl Engine {
@@ -156,6 +80,9 @@ impl Engine {
             rate_since_ns: 0,
             rate_steps: 0,
             rate_tokens: 0,
+            rate_drafts: 0,
+            rate_accepted: 0,
+            ended: None,
         }
     }
 
@@ -167,6 +94,8 @@ impl Engine {
     /// Takes a request in.
     pub fn arrive(&mut self, arrival: Arrival) {
         let seed = mix(self.settings.seed ^ mix(self.arrivals));
+        let cold = self.settings.quirks.speed_up.filter(|speed_up| self.arrivals < speed_up.requests);
+        let slower = cold.map_or(1.0, |speed_up| speed_up.factor);
         self.arrivals += 1;
         let mut rng = fastrand::Rng::with_seed(seed);
         let limit = arrival.max_output.max(1);
@@ -187,6 +116,8 @@ impl Engine {
             first_ns: 0,
             last_ns: 0,
             gone: false,
+            slot: 0,
+            slower,
         });
         self.start_prefill();
     }
@@ -230,6 +161,26 @@ impl Engine {
         }
     }
 
+    /// The decode step that ended with the last [`Self::advance`], once.
+    pub fn take_step(&mut self) -> Option<history::Step> {
+        self.ended.take()
+    }
+
+    /// Requests that hold a slot.
+    pub fn running(&self) -> usize {
+        self.decoding.len() + usize::from(self.prefill.is_some())
+    }
+
+    /// Requests in the queue.
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// All requests.
+    pub fn requests(&self) -> usize {
+        self.running() + self.waiting()
+    }
+
     /// The counters.
     pub fn counters(&self) -> &Counters {
         &self.counters
@@ -252,7 +203,7 @@ impl Engine {
 
     /// Begins the next prefill where the lane is free and the head of the queue fits.
     fn start_prefill(&mut self) {
-        if self.prefill.is_some() || self.decoding.len() >= self.settings.slots as usize {
+        if self.prefill.is_some() || self.decoding.len() >= self.settings.running_limit() {
             return;
         }
         let Some(head) = self.waiting.front() else {
@@ -268,11 +219,37 @@ impl Engine {
         let start_ns = sequence.ready_ns.max(self.free_since_ns);
         sequence.lease = lease;
         sequence.cached = cached;
+        sequence.slot = self.free_slot();
         sequence.prefill_start_ns = start_ns;
         self.counters.cache_queries += u64::from(prompt);
         self.counters.cache_hits += u64::from(cached);
-        let end_ns = start_ns.saturating_add(self.settings.prefill_ns(prompt - cached));
+        let end_ns = start_ns.saturating_add(scaled(self.settings.prefill_ns(prompt - cached), sequence.slower));
         self.prefill = Some(Prefill { end_ns, sequence });
+    }
+
+    /// The lowest slot that no decoding sequence has; prompts are computed one at a time.
+    fn free_slot(&self) -> u32 {
+        let mut taken = vec![false; self.decoding.len() + 1];
+        for sequence in &self.decoding {
+            if let Some(slot) = taken.get_mut(sequence.slot as usize) {
+                *slot = true;
+            }
+        }
+        taken.iter().position(|taken| !taken).unwrap_or_default() as u32
+    }
+
+    /// Requests that hold a slot, in no particular order.
+    pub fn occupied(&self) -> impl Iterator<Item = Occupied> + '_ {
+        let running = self.decoding.iter().chain(self.prefill.as_ref().map(|p| &p.sequence));
+        running.map(|sequence| Occupied {
+            slot: sequence.slot,
+            key: sequence.arrival.key,
+            prompt_tokens: sequence.arrival.prompt.tokens,
+            cached_tokens: sequence.cached,
+            generated: sequence.generated,
+            max_output: sequence.arrival.max_output,
+            ignore_eos: sequence.arrival.ignore_eos,
+        })
     }
 
     fn end_prefill(&mut self, now_ns: u64, out: &mut Vec<Emission>) {
@@ -287,9 +264,13 @@ impl Engine {
         counters.prompt_tokens += u64::from(sequence.arrival.prompt.tokens);
         counters.cached_tokens += u64::from(sequence.cached);
         counters.generation_tokens += 1;
+        counters.prefill_ns += now_ns - sequence.prefill_start_ns;
+        counters.stage_prefill.observe_ns(now_ns - sequence.prefill_start_ns);
+        counters.decodes += 1;
+        counters.busy_slots += 1;
         counters.first_token.observe_ns(now_ns - sequence.arrival.received_ns);
         counters.iteration.observe(f64::from(sequence.arrival.prompt.tokens - sequence.cached));
-        out.push(sequence.emission(now_ns, 1));
+        out.push(sequence.emission(now_ns, 1, None));
         if sequence.generated == sequence.planned {
             self.retire(&sequence);
         } else {
@@ -305,70 +286,89 @@ impl Engine {
     fn start_step(&mut self, now_ns: u64) {
         let context = self.decoding.iter().map(Sequence::context).sum();
         let members = self.decoding.len();
+        let slower = self.decoding.iter().map(|sequence| sequence.slower).fold(1.0, f64::max);
         if self.rate_steps == 0 {
             // The first step of those that the recent rate is over.
             self.rate_since_ns = now_ns;
         }
-        self.step = (members > 0).then(|| Step { end_ns: now_ns.saturating_add(self.settings.step_ns(members, context)), members });
+        self.step =
+            (members > 0).then(|| Step { end_ns: now_ns.saturating_add(scaled(self.settings.step_ns(members, context), slower)), members });
     }
 
     fn end_step(&mut self, now_ns: u64, out: &mut Vec<Emission>) {
         let members = self.step.take().map_or(0, |step| step.members);
         let before = self.decoding.len();
-        let mut step_tokens = 0;
+        let mut ended = history::Step { end_ns: now_ns, ..history::Step::default() };
         for (at, mut sequence) in std::mem::take(&mut self.decoding).into_iter().enumerate() {
             if sequence.gone {
                 self.cache.release(&sequence.lease);
                 self.counters.aborted += 1;
+                self.leave(&sequence);
                 continue;
             }
             if at >= members {
                 self.decoding.push(sequence);
                 continue;
             }
-            let tokens = self.draw_tokens(&mut sequence);
-            step_tokens += u64::from(tokens);
+            let (tokens, accepted) = self.draw_tokens(&mut sequence);
+            ended.sequences += 1;
+            ended.tokens += tokens;
+            ended.drafts += u32::from(accepted.is_some());
+            ended.accepted += accepted.unwrap_or(0);
             self.counters.between_tokens.observe_ns(now_ns - sequence.last_ns);
             sequence.generated += tokens;
             sequence.last_ns = now_ns;
-            out.push(sequence.emission(now_ns, tokens));
+            out.push(sequence.emission(now_ns, tokens, accepted));
             if sequence.generated == sequence.planned {
                 self.retire(&sequence);
             } else {
                 self.decoding.push(sequence);
             }
         }
+        let step_tokens = u64::from(ended.tokens);
+        self.ended = Some(ended);
         self.counters.generation_tokens += step_tokens;
+        self.counters.decodes += 1;
+        self.counters.busy_slots += members as u64;
         self.counters.iteration.observe(step_tokens as f64);
         if self.decoding.len() < before && self.prefill.is_none() {
             self.free_since_ns = now_ns;
         }
         self.start_prefill();
-        self.watch_rate(now_ns, step_tokens);
+        self.watch_rate(now_ns, &ended);
         self.start_step(now_ns);
     }
 
-    /// How many tokens a sequence gets in a step.
-    fn draw_tokens(&mut self, sequence: &mut Sequence) -> u32 {
+    /// How many tokens a sequence gets in a step, and how many of its draft were accepted.
+    fn draw_tokens(&mut self, sequence: &mut Sequence) -> (u32, Option<u32>) {
         let shares = &self.settings.spec_accept;
         let left = sequence.planned - sequence.generated;
         if shares.is_empty() {
-            return 1;
+            return (1, None);
         }
         // One draw against falling shares: each position is accepted with its own share, and none
         // without the one before it.
         let draw = sequence.rng.f64();
         let accepted = shares.partition_point(|share| draw < *share);
         self.counters.draft(accepted);
-        (accepted as u32 + 1).min(left)
+        ((accepted as u32 + 1).min(left), Some(accepted as u32))
+    }
+
+    /// What counts when a request ends, however it does.
+    fn leave(&mut self, sequence: &Sequence) {
+        self.counters.ended_tokens += u64::from(sequence.generated);
+        self.counters.ended_decode_ns += sequence.last_ns - sequence.first_ns;
+        self.counters.longest = self.counters.longest.max(sequence.context());
     }
 
     fn retire(&mut self, sequence: &Sequence) {
         self.cache.release(&sequence.lease);
+        self.leave(sequence);
         let counters = &mut self.counters;
         match sequence.finish {
             Finish::Stop => counters.ended_stop += 1,
             Finish::Length => counters.ended_length += 1,
+            Finish::Abort => counters.aborted += 1,
         }
         let arrival = &sequence.arrival;
         let decode_ns = sequence.last_ns - sequence.first_ns;
@@ -389,9 +389,11 @@ impl Engine {
         }
     }
 
-    fn watch_rate(&mut self, now_ns: u64, tokens: u64) {
+    fn watch_rate(&mut self, now_ns: u64, step: &history::Step) {
         self.rate_steps += 1;
-        self.rate_tokens += tokens;
+        self.rate_tokens += u64::from(step.tokens);
+        self.rate_drafts += u64::from(step.drafts);
+        self.rate_accepted += u64::from(step.accepted);
         if self.decoding.is_empty() {
             self.counters.recent_tok_s = 0.0;
         } else if self.rate_steps >= RATE_STEPS {
@@ -400,9 +402,21 @@ impl Engine {
         } else {
             return;
         }
+        if self.rate_drafts > 0 {
+            let accepted = self.rate_accepted as f64 / self.rate_drafts as f64;
+            self.counters.recent_accept_length = 1.0 + accepted;
+            self.counters.recent_accept_rate = accepted / self.settings.spec_accept.len() as f64;
+        }
         self.rate_steps = 0;
         self.rate_tokens = 0;
+        self.rate_drafts = 0;
+        self.rate_accepted = 0;
     }
+}
+
+/// A duration that is longer by a factor.
+fn scaled(ns: u64, factor: f64) -> u64 {
+    if factor > 1.0 { (ns as f64 * factor) as u64 } else { ns }
 }
 
 /// A length of at least 1 with the given mean.

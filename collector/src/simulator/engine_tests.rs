@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
+use super::super::tokens::Prompt;
 use super::*;
 use proptest::prelude::*;
 

@@ -50,12 +50,10 @@ impl Body {
         let each = if stream { 1 } else { planned };
         for last in (each..=planned).step_by(each as usize) {
             let emission = Emission {
-                key: 0,
-                due_ns: 0,
                 tokens: each,
-                cached_tokens: 0,
                 planned_tokens: planned,
                 finish: (last == planned).then_some(Finish::Length),
+                ..Emission::default()
             };
             answer.emit(&emission, &mut bytes);
             ends.extend((0..each).map(|_| bytes.len()));
@@ -201,7 +199,7 @@ impl Writer {
             // Who asked may be gone; then nobody misses the answer.
             Command::Snapshot(reply) => {
                 let gauges = Gauges { running: self.flows.len(), ..Gauges::default() };
-                let _ = reply.send(Snapshot { counters: self.counters.clone(), gauges });
+                let _ = reply.send(Snapshot { engines: vec![(self.counters.clone(), gauges)], occupied: Vec::new() });
             }
             Command::Records(since_ns, reply) => {
                 let now_ns = clock::now_ns();
@@ -210,6 +208,9 @@ impl Writer {
             }
             Command::Reset(reply) => {
                 self.archive.clear();
+                let _ = reply.send(());
+            }
+            Command::Abort(_, reply) => {
                 let _ = reply.send(());
             }
             Command::Stop => {}
@@ -232,14 +233,9 @@ impl Writer {
             id,
             received_ns: arrival.received_ns,
             received_by_kernel,
-            taken_late_ns: 0,
             prompt_tokens: arrival.prompt.tokens,
-            cached_tokens: 0,
-            handed_ns: Vec::new(),
-            tokens: Vec::new(),
-            late_ns: Vec::new(),
-            end: End::Running,
             stream,
+            ..RequestTruth::default()
         };
         self.flows.push(Flow { key: arrival.key, body, socket, done, record, head: unsent, sent: 0, tokens: 0 });
     }

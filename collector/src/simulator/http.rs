@@ -23,12 +23,13 @@ const SEND_BUFFER_BYTES: usize = 128 << 10;
 /// How much may wait unread behind a request that is being answered.
 pub(crate) const AHEAD_BYTES: usize = 1 << 20;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Request {
     pub(crate) method: String,
     pub(crate) path: String,
     pub(crate) query: String,
     pub(crate) request_id: Option<String>,
+    pub(crate) authorization: Option<String>,
     pub(crate) body: Vec<u8>,
     pub(crate) received: Receipt,
     pub(crate) keep_alive: bool,
@@ -265,6 +266,7 @@ fn parse_head(bytes: &[u8]) -> Result<Option<Head>, ReadError> {
         path: path.to_owned(),
         query: query.to_owned(),
         request_id: header("x-request-id").filter(|id| !id.is_empty()),
+        authorization: header("authorization"),
         body: Vec::new(),
         received: Receipt::default(),
         keep_alive: match parsed.version {
@@ -281,12 +283,15 @@ fn parse_head(bytes: &[u8]) -> Result<Option<Head>, ReadError> {
     }))
 }
 
+const JSON: &str = "application/json";
+
 /// A response in one piece.
 #[derive(Debug)]
 pub(crate) struct Response {
     pub(crate) status: u16,
     pub(crate) content_type: Option<&'static str>,
-    pub(crate) allow: Option<&'static str>,
+    /// Headers besides length and type, each `name: value`.
+    pub(crate) extra: Vec<String>,
     pub(crate) body: Vec<u8>,
 }
 
@@ -294,32 +299,43 @@ impl Response {
     pub(crate) fn json(status: u16, body: &impl serde::Serialize) -> Self {
         Self {
             status,
-            content_type: Some("application/json"),
-            allow: None,
+            content_type: Some(JSON),
+            extra: Vec::new(),
             // Our own values always serialize; an empty body would be seen at once.
             body: serde_json::to_vec(body).unwrap_or_default(),
         }
     }
 
     pub(crate) fn text(status: u16, content_type: &'static str, body: String) -> Self {
-        Self { status, content_type: Some(content_type), allow: None, body: body.into_bytes() }
+        Self { status, content_type: Some(content_type), extra: Vec::new(), body: body.into_bytes() }
     }
 
     pub(crate) fn empty(status: u16) -> Self {
-        Self { status, content_type: None, allow: None, body: Vec::new() }
+        Self { status, content_type: None, extra: Vec::new(), body: Vec::new() }
     }
 
     /// Appends the whole response.
     pub(crate) fn write(&self, out: &mut Vec<u8>, flavour: Flavour, keep_alive: bool) {
         let mut head = start(self.status, flavour);
-        if let Some(allow) = self.allow {
-            head += &format!("allow: {allow}\r\n");
+        for line in &self.extra {
+            head += line;
+            head += "\r\n";
         }
-        head += &format!("content-length: {}\r\n", self.body.len());
-        if let Some(content_type) = self.content_type {
-            head += &format!("content-type: {content_type}\r\n");
+        let (length, content_type) = (self.body.len(), self.content_type);
+        if flavour == Flavour::LlamaCpp {
+            // Of all it answers, as recorded, only JSON has a character set.
+            let charset = if content_type == Some(JSON) { "; charset=utf-8" } else { "" };
+            if let Some(content_type) = content_type {
+                head += &format!("Content-Type: {content_type}{charset}\r\n");
+            }
+            head += &format!("Content-Length: {length}\r\n");
+        } else {
+            head += &format!("content-length: {length}\r\n");
+            if let Some(content_type) = content_type {
+                head += &format!("content-type: {content_type}\r\n");
+            }
         }
-        finish(out, &head, keep_alive);
+        finish(out, &head, flavour, keep_alive);
         out.extend_from_slice(&self.body);
     }
 }
@@ -327,13 +343,19 @@ impl Response {
 fn start(status: u16, flavour: Flavour) -> String {
     let reason = match status {
         200 => "OK",
+        307 => "Temporary Redirect",
         400 => "Bad Request",
+        401 => "Unauthorized",
         404 => "Not Found",
         405 => "Method Not Allowed",
         413 => "Content Too Large",
+        429 => "Too Many Requests",
+        502 => "Bad Gateway",
+        503 => "Service Unavailable",
         _ => "Internal Server Error",
     };
     let server = match flavour {
+        Flavour::LlamaCpp => return format!("HTTP/1.1 {status} {reason}\r\nServer: llama.cpp\r\nAccess-Control-Allow-Origin: \r\n"),
         Flavour::Vllm | Flavour::Sglang => "server: uvicorn\r\n",
         Flavour::Proxy => "",
     };
@@ -341,20 +363,26 @@ fn start(status: u16, flavour: Flavour) -> String {
     format!("HTTP/1.1 {status} {reason}\r\ndate: {date}\r\n{server}")
 }
 
-fn finish(out: &mut Vec<u8>, head: &str, keep_alive: bool) {
+fn finish(out: &mut Vec<u8>, head: &str, flavour: Flavour, keep_alive: bool) {
     out.extend_from_slice(head.as_bytes());
-    out.extend_from_slice(b"vary: Origin\r\n");
-    if !keep_alive {
-        out.extend_from_slice(b"connection: close\r\n");
-    }
+    let rest: &[u8] = match (flavour, keep_alive) {
+        (Flavour::LlamaCpp, true) => b"Keep-Alive: timeout=5, max=100\r\n",
+        (Flavour::LlamaCpp, false) => b"Connection: close\r\n",
+        (_, true) => b"vary: Origin\r\n",
+        (_, false) => b"vary: Origin\r\nconnection: close\r\n",
+    };
+    out.extend_from_slice(rest);
     out.extend_from_slice(b"\r\n");
 }
 
 /// Appends the head of a stream of server-sent events.
 pub(crate) fn stream_head(out: &mut Vec<u8>, flavour: Flavour, keep_alive: bool) {
     let mut head = start(200, flavour);
-    head += "content-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n";
-    finish(out, &head, keep_alive);
+    head += match flavour {
+        Flavour::LlamaCpp => "X-Accel-Buffering: no\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n",
+        _ => "content-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n",
+    };
+    finish(out, &head, flavour, keep_alive);
 }
 
 /// Appends one chunk.

@@ -3,9 +3,12 @@
 //!
 //! # What it imitates
 //! HTTP, chat streams, errors and metrics of vLLM 0.32, as recorded; of a bare OpenAI proxy, as
-//! LiteLLM 1.108 was recorded (`/metrics` is a 404 here); and of SGLang. Of SGLang there was no
+//! LiteLLM 1.108 was recorded (`/metrics` sends on to `/metrics/`, which tells nothing of an engine); and of SGLang. Of SGLang there was no
 //! recording: it follows the public documentation and what the collector reads, and may differ
-//! from the real one in details. SGLang doesn't look at the model's name here.
+//! from the real one in details. SGLang doesn't look at the model's name here. llama.cpp's server b11434 as recorded:
+//! its slots and their contexts, counters that move when a request ends, two events in the first and last chunk,
+//! `timings` on the last event, continuous usage ignored, nearly every request accepted; but its cache keeps blocks,
+//! and what a slot computed serves them all.
 //!
 //! # Timing
 //! [`engine`] says how the simulated engine schedules, [`Settings`] has all the numbers. The same
@@ -19,6 +22,22 @@
 //! after N. `POST /simulator/reset` forgets ended requests. At most [`truth::MAX_REQUESTS`] ended
 //! requests with [`truth::MAX_CHUNKS`] chunks are kept, about 120 MB; older ones are dropped and
 //! counted. A running request takes 20 bytes a chunk besides.
+//!
+//! For each request it also has the prompt's and the cached tokens, when its prompt was begun and computed, which
+//! engine's it was, and its steps, drafts and accepted tokens; [`history`] has how many requests ran and waited at
+//! any time, and every decode step. `rejected` counts the chat requests that got no tokens, by status.
+//!
+//! # Several engines, other names
+//! [`Settings::data_parallel`] puts engines beside each other: a request goes to the one with the fewest, and each
+//! has its own slots, KV cache and series in `/metrics` (`engine="i"`; SGLang: `dp_rank="i"`).
+//! [`Settings::metrics_version`] gives vLLM's metrics their older names, [`Settings::kv_size_label`] leaves out a
+//! label that only newer versions have.
+//!
+//! # Quirks
+//! [`Quirks`] makes it less obliging: fields refused by name, a key demanded, 503 while a model loads, a `/metrics`
+//! that is missing, broken, a web page or slow, failures and rate limits, one request at a time, a slow start, one
+//! sentence over and over, and requests that go on without their client. SGLang is like that by itself: a request
+//! goes on to its end unless `POST /abort_request {"rid": ID}` ends it.
 //!
 //! # Firehose
 //! With [`Settings::firehose`] nothing is due at any time: each chat answer has all the tokens it may have,
@@ -42,19 +61,24 @@ mod counters;
 mod driver;
 pub mod engine;
 mod firehose;
+mod fleet;
+mod gate;
+pub mod history;
 mod http;
+mod llama_cpp;
 mod metrics;
 mod model;
 mod openai;
 mod pin;
-mod prometheus;
+mod quirks;
 mod routes;
+mod sequence;
 mod tokens;
 pub mod truth;
 
 use std::net::{SocketAddr, TcpListener};
-use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, mpsc};
+use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -65,6 +89,7 @@ pub use counters::{Counters, Gauges, Histogram};
 pub use firehose::Firehose;
 pub use model::{Flavour, Settings};
 pub use pin::{PinError, allowed_cpus, pin_thread};
+pub use quirks::{LARGE_MAX_TOKENS, MetricsAnswer, MetricsVersion, Quirks, Refuse, SpeedUp};
 pub use tokens::Prompt;
 pub use truth::{End, Lateness, RequestTruth, Truth};
 
@@ -143,6 +168,11 @@ pub fn start(settings: Settings, addr: SocketAddr) -> Result<Running, SimulatorE
         settings,
         commands,
         started_s: metrics::started_s(),
+        started_ns: clock::now_ns(),
+        rejected: Mutex::default(),
+        scraped: Mutex::default(),
+        asked: AtomicU64::new(0),
+        in_flight: AtomicUsize::new(0),
         next_key: AtomicU64::new(0),
         reading: tokio::sync::Mutex::default(),
     });
@@ -161,7 +191,7 @@ pub fn start(settings: Settings, addr: SocketAddr) -> Result<Running, SimulatorE
     let driving = std::thread::Builder::new()
         .name("simulator-clock".to_owned())
         .spawn(move || match for_driver.firehose {
-            None => driver::Driver::new(engine::Engine::new(for_driver)).run(&inbox),
+            None => driver::Driver::new(fleet::Fleet::new(&for_driver), for_driver.abort_lag_ns()).run(&inbox),
             Some(mode) => firehose::Writer::new(mode).run(&inbox),
         })
         .map_err(SimulatorError::Threads)?;

@@ -1,7 +1,7 @@
 //! The settings of the simulated server and the arithmetic of its timing. Pure: no clock, no
 //! randomness, no state.
 
-use super::{Firehose, SimulatorError};
+use super::{Firehose, MetricsVersion, Quirks, SimulatorError};
 
 /// Whose behaviour is imitated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -10,6 +10,8 @@ pub enum Flavour {
     Vllm,
     /// SGLang, after its public documentation.
     Sglang,
+    /// llama.cpp's server b11434, as recorded.
+    LlamaCpp,
     /// A proxy that knows only the OpenAI interface, as LiteLLM 1.108 was recorded.
     Proxy,
 }
@@ -20,6 +22,7 @@ impl Flavour {
         match self {
             Self::Vllm => "vLLM",
             Self::Sglang => "SGLang",
+            Self::LlamaCpp => "llama.cpp's server",
             Self::Proxy => "an OpenAI-compatible proxy",
         }
     }
@@ -34,7 +37,7 @@ pub struct Settings {
     /// Name of the served model
     #[arg(long = "model-name", value_name = "NAME", default_value_t = Settings::default().model)]
     pub model: String,
-    /// Longest prompt plus answer, in tokens
+    /// Longest prompt plus answer, in tokens (llama-cpp: of each slot)
     #[arg(long, value_name = "TOKENS", default_value_t = Settings::default().max_context)]
     pub max_context: u32,
     /// Seed of everything random: lengths, accepted drafts, texts
@@ -61,7 +64,7 @@ pub struct Settings {
     /// Sequences that run at once; more wait in a queue, first come, first served
     #[arg(long, default_value_t = Settings::default().slots)]
     pub slots: u32,
-    /// Tokens the KV cache holds; a request waits until prompt and answer fit
+    /// Tokens the KV cache holds; a request waits until prompt and answer fit (llama-cpp: slots times context)
     #[arg(long, value_name = "TOKENS", default_value_t = Settings::default().kv_tokens)]
     pub kv_tokens: u32,
     /// Tokens in a block of the KV cache
@@ -85,6 +88,18 @@ pub struct Settings {
     /// Send prebuilt answers as fast as the sockets take them, without any timing: for measuring clients
     #[arg(long, value_enum, value_name = "HOW", hide_short_help = true)]
     pub firehose: Option<Firehose>,
+    /// Engines beside each other, each with slots and KV cache of its own; a request goes to the one with the fewest
+    #[arg(long, value_name = "N", default_value_t = Settings::default().data_parallel)]
+    pub data_parallel: u32,
+    /// Whose names vLLM's metrics have
+    #[arg(long, value_enum, default_value_t = Settings::default().metrics_version)]
+    pub metrics_version: MetricsVersion,
+    /// Tell the KV cache's size in tokens in vllm:cache_config_info, as newer versions do
+    #[arg(long, value_name = "BOOL", action = clap::ArgAction::Set, default_value_t = Settings::default().kv_size_label)]
+    pub kv_size_label: bool,
+    /// What makes it less obliging than a server as recorded
+    #[command(flatten)]
+    pub quirks: Quirks,
 }
 
 impl Default for Settings {
@@ -109,6 +124,10 @@ impl Default for Settings {
             empty_share: 0.005,
             prompt_tokens_details: false,
             firehose: None,
+            data_parallel: 1,
+            metrics_version: MetricsVersion::V1,
+            kv_size_label: true,
+            quirks: Quirks::default(),
         }
     }
 }
@@ -128,14 +147,31 @@ impl Settings {
         (f64::from(tokens) / self.prefill_tok_s * 1e9) as u64
     }
 
+    /// Sequences that run at once.
+    pub(crate) fn running_limit(&self) -> usize {
+        if self.quirks.serial { 1 } else { self.slots as usize }
+    }
+
+    /// How long a request of a client that went away goes on, in nanoseconds; nothing where it does to its end.
+    pub(crate) fn abort_lag_ns(&self) -> Option<u64> {
+        match (self.quirks.abort_lag_ms, self.flavour) {
+            (Some(ms), _) => Some(ms.saturating_mul(1_000_000)),
+            (None, Flavour::Sglang) => None,
+            (None, _) => Some(0),
+        }
+    }
+
     /// The fixed overhead of a request, in nanoseconds.
     pub fn overhead_ns(&self) -> u64 {
         (self.request_overhead_us * 1e3) as u64
     }
 
-    /// Blocks in the whole KV cache.
+    /// Blocks in the whole KV cache. Each of llama.cpp's slots has a context of its own.
     pub fn kv_blocks(&self) -> u32 {
-        self.kv_tokens / self.block_tokens
+        match self.flavour {
+            Flavour::LlamaCpp => self.slots.saturating_mul(self.max_context.div_ceil(self.block_tokens)),
+            _ => self.kv_tokens / self.block_tokens,
+        }
     }
 
     /// Refuses settings that describe no server.
@@ -181,6 +217,13 @@ impl Settings {
                 return bad(name, value.to_string(), "at least 1");
             }
         }
+        if !(1..=64).contains(&self.data_parallel) {
+            return bad("data-parallel", self.data_parallel.to_string(), "1 to 64");
+        }
+        let alone = self.flavour == Flavour::LlamaCpp || self.metrics_version == MetricsVersion::V0;
+        if self.data_parallel > 1 && alone {
+            return bad("data-parallel", self.data_parallel.to_string(), "1 with --flavour llama-cpp or --metrics-version v0");
+        }
         if self.max_context < 2 {
             return bad("max-context", self.max_context.to_string(), "at least 2");
         }
@@ -192,7 +235,7 @@ impl Settings {
         if self.model.is_empty() {
             return bad("model-name", String::new(), "a name");
         }
-        Ok(())
+        self.quirks.check()
     }
 }
 
@@ -218,7 +261,7 @@ mod tests {
     #[test]
     fn impossible_settings_are_refused_by_name() {
         type Change = fn(&mut Settings);
-        let cases: [(&str, Change); 12] = [
+        let cases: [(&str, Change); 19] = [
             ("step-base-us", |s| s.step_base_us = -1.0),
             ("step-base-us", |s| {
                 s.step_base_us = 0.0;
@@ -234,6 +277,19 @@ mod tests {
             ("max-context", |s| s.max_context = 1),
             ("kv-tokens", |s| s.kv_tokens = s.max_context - 1),
             ("model-name", |s| s.model.clear()),
+            ("data-parallel", |s| s.data_parallel = 0),
+            ("data-parallel", |s| {
+                s.data_parallel = 2;
+                s.flavour = Flavour::LlamaCpp;
+            }),
+            ("data-parallel", |s| {
+                s.data_parallel = 2;
+                s.metrics_version = MetricsVersion::V0;
+            }),
+            ("fail-share", |s| s.quirks.fail_share = 1.5),
+            ("rate-limit", |s| s.quirks.rate_limit = Some(0)),
+            ("loading-s", |s| s.quirks.loading_s = -1.0),
+            ("api-key", |s| s.quirks.api_key = Some(String::new())),
         ];
         for (name, change) in cases {
             let mut settings = Settings::default();

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::http::Response;
 use super::model::{Flavour, Settings};
+use super::quirks::{LARGE_MAX_TOKENS, Quirks, Refuse};
 use super::tokens::{self, Prompt};
 
 /// A chat request that will be answered.
@@ -16,6 +17,8 @@ pub(crate) struct ChatRequest {
     pub(crate) stream: bool,
     pub(crate) include_usage: bool,
     pub(crate) continuous_usage: bool,
+    /// What the client calls it; SGLang takes that for the answer's id.
+    pub(crate) rid: Option<String>,
 }
 
 /// Why a request is refused, in terms of vLLM's recorded answers; the others wrap or reword it.
@@ -25,15 +28,28 @@ pub(crate) struct Refusal {
     message: String,
     kind: &'static str,
     param: Option<String>,
+    /// Prompt tokens and the context they don't fit in.
+    numbers: Option<(i64, i64)>,
 }
 
 impl Refusal {
     fn bad_request(param: &str, message: String) -> Self {
-        Self { status: 400, message, kind: "BadRequestError", param: Some(param.to_owned()) }
+        Self { status: 400, message, kind: "BadRequestError", param: Some(param.to_owned()), numbers: None }
     }
 
     fn validation(location: &str, detail: &str) -> Self {
-        Self { status: 400, message: format!("1 validation error:\n  {detail}"), kind: "Bad Request", param: Some(location.to_owned()) }
+        Self {
+            status: 400,
+            message: format!("1 validation error:\n  {detail}"),
+            kind: "Bad Request",
+            param: Some(location.to_owned()),
+            numbers: None,
+        }
+    }
+
+    /// In the words of the API's inventor, which many servers have taken over.
+    fn strict(param: &str, message: String) -> Self {
+        Self { status: 400, message, kind: STRICT, param: Some(param.to_owned()), numbers: None }
     }
 
     /// As the imitated server writes it.
@@ -45,6 +61,7 @@ impl Refusal {
                 json!({"object": "error", "message": self.message, "type": self.kind,
                        "param": self.param, "code": self.status}),
             ),
+            Flavour::LlamaCpp => (self.status, self.llama_cpp()),
             Flavour::Proxy => (400, self.proxy()),
         };
         Response::json(status, &body)
@@ -53,6 +70,33 @@ impl Refusal {
     fn vllm(&self) -> Value {
         json!({"error": {"message": self.message, "type": self.kind, "param": self.param,
                          "code": self.status}})
+    }
+
+    fn llama_cpp(&self) -> Value {
+        let (mut error, param) = (json!({"code": self.status}), self.param.as_deref());
+        match (self.kind, param, self.numbers) {
+            (STRICT, ..) => {
+                error["message"] = json!(self.message);
+                error["type"] = json!(STRICT);
+                error["param"] = json!(param);
+            }
+            (_, _, Some((prompt, limit))) => {
+                error["message"] =
+                    json!(format!("request ({prompt} tokens) exceeds the available context size ({limit} tokens), try increasing it"));
+                error["type"] = json!("exceed_context_size_error");
+                error["n_prompt_tokens"] = json!(prompt);
+                error["n_ctx"] = json!(limit);
+            }
+            (_, Some("body.messages"), _) => {
+                error["message"] = json!("'messages' is required");
+                error["type"] = json!(STRICT);
+            }
+            _ => {
+                error["message"] = json!(format!("[json.exception.parse_error.101] {}", self.message.replace('\n', " ")));
+                error["type"] = json!(STRICT);
+            }
+        }
+        json!({"error": error})
     }
 
     /// LiteLLM finds some faults itself and wraps the words of the server behind it for the rest.
@@ -65,6 +109,7 @@ impl Refusal {
             }
             ("Bad Request", _) => (format!("Invalid JSON payload: {}", self.message.replace('\n', " ")), Some("request_body")),
             ("NotFoundError", _) => (self.message.clone(), None),
+            (STRICT, param) => (self.message.clone(), param),
             _ => {
                 let inner = self.vllm();
                 (format!("litellm.BadRequestError: Hosted_vllmException - {inner}"), None)
@@ -79,7 +124,43 @@ impl Refusal {
     }
 }
 
-fn parse(body: &[u8]) -> Result<Value, Refusal> {
+/// The kind of a refusal that only a strict server makes.
+const STRICT: &str = "invalid_request_error";
+
+/// The fields that this server was told to refuse.
+fn check_strictness(value: &Value, quirks: &Quirks) -> Result<(), Refusal> {
+    let given = |key: &str| value.get(key).filter(|given| !given.is_null());
+    let unknown = |param: &str| Err(Refusal::strict(param, format!("Unrecognized request argument supplied: {param}")));
+    if quirks.refuses(Refuse::IgnoreEos) && given("ignore_eos").is_some() {
+        return unknown("ignore_eos");
+    }
+    if quirks.refuses(Refuse::StreamOptions) && given("stream_options").is_some() {
+        return unknown("stream_options");
+    }
+    let options = given("stream_options");
+    if quirks.refuses(Refuse::ContinuousUsage) && options.is_some_and(|options| options.get("continuous_usage_stats").is_some()) {
+        return unknown("stream_options.continuous_usage_stats");
+    }
+    let temperature = given("temperature").and_then(Value::as_f64).filter(|temperature| *temperature != 1.0);
+    if let Some(temperature) = temperature.filter(|_| quirks.refuses(Refuse::Temperature)) {
+        let message = format!(
+            "Unsupported value: 'temperature' does not support {temperature} with this model. Only the default (1) value is supported."
+        );
+        return Err(Refusal::strict("temperature", message));
+    }
+    for key in ["max_tokens", "max_completion_tokens"] {
+        let asked = given(key).and_then(Value::as_i64).filter(|asked| *asked > LARGE_MAX_TOKENS);
+        if let Some(asked) = asked.filter(|_| quirks.refuses(Refuse::LargeMaxTokens)) {
+            let message = format!(
+                "{key} is too large: {asked}. This model supports at most {LARGE_MAX_TOKENS} completion tokens, whereas you provided {asked}."
+            );
+            return Err(Refusal::strict(key, message));
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn parse(body: &[u8]) -> Result<Value, Refusal> {
     let value: Value = serde_json::from_slice(body).map_err(|error| {
         let lines_before = body.split_inclusive(|byte| *byte == b'\n').take(error.line().max(1) - 1);
         let at = lines_before.map(<[u8]>::len).sum::<usize>() + error.column();
@@ -102,7 +183,7 @@ fn parse(body: &[u8]) -> Result<Value, Refusal> {
     ))
 }
 
-/// `model` has to be the served one, where it is given. SGLang doesn't look at it.
+/// `model` has to be the served one, where it is given. SGLang and llama.cpp don't look at it.
 fn check_model(value: &Value, settings: &Settings) -> Result<(), Refusal> {
     let served = &settings.model;
     let asked = value.get("model").and_then(Value::as_str);
@@ -110,7 +191,7 @@ fn check_model(value: &Value, settings: &Settings) -> Result<(), Refusal> {
         return Ok(());
     };
     let message = match settings.flavour {
-        Flavour::Sglang => return Ok(()),
+        Flavour::Sglang | Flavour::LlamaCpp => return Ok(()),
         Flavour::Vllm => {
             format!("The model `{model}` does not exist. Valid aliases: {served}.")
         }
@@ -119,10 +200,26 @@ fn check_model(value: &Value, settings: &Settings) -> Result<(), Refusal> {
              view available models for your key."
         ),
     };
-    Err(Refusal { status: 404, message, kind: "NotFoundError", param: Some("model".to_owned()) })
+    Err(Refusal { status: 404, message, kind: "NotFoundError", param: Some("model".to_owned()), numbers: None })
 }
 
-fn chat_tokens(value: &Value) -> Result<Vec<u64>, Refusal> {
+/// Role and texts of each message.
+pub(crate) fn messages(value: &Value) -> Vec<(&str, Vec<&str>)> {
+    let list = value.get("messages").and_then(Value::as_array);
+    list.into_iter().flatten().map(message).collect()
+}
+
+fn message(message: &Value) -> (&str, Vec<&str>) {
+    let role = message.get("role").and_then(Value::as_str).unwrap_or("user");
+    let texts = match message.get("content") {
+        Some(Value::String(text)) => vec![text.as_str()],
+        Some(Value::Array(parts)) => parts.iter().filter_map(|part| part.get("text").and_then(Value::as_str)).collect(),
+        _ => Vec::new(),
+    };
+    (role, texts)
+}
+
+fn chat_tokens(value: &Value, flavour: Flavour) -> Result<Vec<u64>, Refusal> {
     let location = "body.messages";
     let Some(messages) = value.get("messages").filter(|m| !m.is_null()) else {
         let items = value.as_object().map_or(0, serde_json::Map::len);
@@ -140,7 +237,7 @@ fn chat_tokens(value: &Value) -> Result<Vec<u64>, Refusal> {
             &format!("{{'type': 'list_type', 'loc': '{location}', 'msg': 'Input should be a valid list'}}"),
         ));
     };
-    if messages.is_empty() {
+    if messages.is_empty() && flavour != Flavour::LlamaCpp {
         return Err(Refusal {
             status: 400,
             message: "Cannot apply chat template to an empty conversation. Provide at least one \
@@ -148,17 +245,10 @@ fn chat_tokens(value: &Value) -> Result<Vec<u64>, Refusal> {
                 .to_owned(),
             kind: "BadRequestError",
             param: None,
+            numbers: None,
         });
     }
-    Ok(tokens::of_chat(messages.iter().map(|message| {
-        let role = message.get("role").and_then(Value::as_str).unwrap_or("user");
-        let texts = match message.get("content") {
-            Some(Value::String(text)) => vec![text.as_str()],
-            Some(Value::Array(parts)) => parts.iter().filter_map(|part| part.get("text").and_then(Value::as_str)).collect(),
-            _ => Vec::new(),
-        };
-        (role, texts)
-    })))
+    Ok(tokens::of_chat(messages.iter().map(message)))
 }
 
 /// A non-negative whole number under `key`; absent and null are the same.
@@ -180,15 +270,18 @@ fn flag(value: Option<&Value>) -> bool {
 /// Reads the body of `/v1/chat/completions`.
 pub(crate) fn read_chat(body: &[u8], settings: &Settings) -> Result<ChatRequest, Refusal> {
     let value = parse(body)?;
-    let tokens = chat_tokens(&value)?;
+    let tokens = chat_tokens(&value, settings.flavour)?;
     check_model(&value, settings)?;
+    check_strictness(&value, &settings.quirks)?;
     let stream = flag(value.get("stream"));
+    // llama.cpp takes nearly everything.
+    let lenient = settings.flavour == Flavour::LlamaCpp;
     let stream_options = value.get("stream_options").filter(|options| !options.is_null());
-    if stream_options.is_some() && !stream {
+    if stream_options.is_some() && !stream && !lenient {
         let message = "Stream options can only be defined when `stream=True`. (parameter=stream_options)";
         return Err(Refusal::bad_request("stream_options", message.to_owned()));
     }
-    if let Some(temperature) = value.get("temperature").and_then(Value::as_f64).filter(|t| *t < 0.0) {
+    if let Some(temperature) = value.get("temperature").and_then(Value::as_f64).filter(|t| *t < 0.0 && !lenient) {
         let message = format!(
             "temperature must be non-negative, got {temperature:?}. (parameter=temperature, \
              value={temperature:?})"
@@ -200,7 +293,7 @@ pub(crate) fn read_chat(body: &[u8], settings: &Settings) -> Result<ChatRequest,
         Some(asked) => Some(asked),
         None => integer(&value, "max_tokens")?,
     };
-    if let Some(asked) = asked {
+    if let Some(asked) = asked.filter(|_| !lenient) {
         let refuse = |message: String| {
             let message = format!("{message} (parameter=max_tokens, value={asked})");
             Err(Refusal::bad_request("max_tokens", message))
@@ -231,9 +324,12 @@ pub(crate) fn read_chat(body: &[u8], settings: &Settings) -> Result<ChatRequest,
                  (parameter=input_tokens, value={seen})"
             ),
         };
-        return Err(Refusal::bad_request("input_tokens", message));
+        let numbers = Some((prompt_tokens, limit));
+        return Err(Refusal { numbers, ..Refusal::bad_request("input_tokens", message) });
     }
     let room = limit - prompt_tokens;
+    // llama.cpp gives one token for 0, and takes less for no limit.
+    let asked = asked.filter(|asked| *asked >= 0).map(|asked| asked.max(1));
     let options = |key| flag(stream_options.and_then(|options| options.get(key)));
     Ok(ChatRequest {
         prompt: tokens::to_prompt(&tokens, settings.block_tokens),
@@ -242,6 +338,7 @@ pub(crate) fn read_chat(body: &[u8], settings: &Settings) -> Result<ChatRequest,
         stream,
         include_usage: options("include_usage"),
         continuous_usage: options("include_usage") && options("continuous_usage_stats"),
+        rid: value.get("rid").and_then(Value::as_str).map(str::to_owned),
     })
 }
 
@@ -251,7 +348,7 @@ pub(crate) fn tokenize(body: &[u8], settings: &Settings) -> Result<Value, Refusa
     check_model(&value, settings)?;
     let tokens = match value.get("prompt").and_then(Value::as_str) {
         Some(prompt) => tokens::of_text(prompt),
-        None => chat_tokens(&value)?,
+        None => chat_tokens(&value, settings.flavour)?,
     };
     let ids: Vec<u32> = tokens.into_iter().map(tokens::token_id).collect();
     Ok(json!({"count": ids.len(), "max_model_len": settings.max_context, "tokens": ids,

@@ -98,6 +98,38 @@ fn the_answer_is_limited_by_what_is_asked_and_by_the_room() {
 }
 
 #[test]
+fn a_strict_server_refuses_each_field_by_its_name_and_only_those_it_was_told() {
+    use Refuse::{ContinuousUsage, IgnoreEos, LargeMaxTokens, StreamOptions, Temperature};
+    let message = r#""messages":[{"role":"user","content":"hi"}],"stream":true"#;
+    let cases = [
+        (IgnoreEos, r#""ignore_eos":true"#, "ignore_eos"),
+        (StreamOptions, r#""stream_options":{"include_usage":true}"#, "stream_options"),
+        (ContinuousUsage, r#""stream_options":{"continuous_usage_stats":true}"#, "stream_options.continuous_usage_stats"),
+        (Temperature, r#""temperature":0"#, "temperature"),
+        (LargeMaxTokens, r#""max_tokens":4097"#, "max_tokens"),
+        (LargeMaxTokens, r#""max_completion_tokens":4097"#, "max_completion_tokens"),
+    ];
+    for (refuse, field, param) in cases {
+        let body = format!("{{{message},{field}}}");
+        for flavour in [Flavour::Vllm, Flavour::Sglang, Flavour::Proxy] {
+            let strict = |refuse: Vec<Refuse>| Settings { flavour, quirks: Quirks { refuse, ..Quirks::default() }, ..small() };
+            let response = read_chat(body.as_bytes(), &strict(vec![refuse])).unwrap_err().response(flavour);
+            let answer: Value = serde_json::from_slice(&response.body).unwrap();
+            let error = answer.get("error").unwrap_or(&answer);
+            assert_eq!((response.status, error["param"].as_str()), (400, Some(param)), "{flavour:?}");
+            assert!(error["message"].as_str().unwrap().contains(param.rsplit('.').next().unwrap()), "{error}");
+            let others = [IgnoreEos, ContinuousUsage, StreamOptions, Temperature, LargeMaxTokens].into_iter().filter(|r| *r != refuse);
+            // continuous_usage_stats is one of the stream options.
+            let others = others.filter(|r| refuse != ContinuousUsage || *r != StreamOptions).collect();
+            assert!(read_chat(body.as_bytes(), &strict(others)).is_ok(), "{flavour:?} {field}");
+        }
+    }
+    let polite = format!(r#"{{{message},"temperature":1,"max_tokens":4096,"stream_options":{{"include_usage":true}}}}"#);
+    let all_but_options = Quirks { refuse: vec![IgnoreEos, ContinuousUsage, Temperature, LargeMaxTokens], ..Quirks::default() };
+    assert!(read_chat(polite.as_bytes(), &Settings { quirks: all_but_options, ..small() }).is_ok());
+}
+
+#[test]
 fn text_in_parts_counts_like_text_in_one() {
     let count = |content: Value| {
         let body = json!({"messages": [{"role": "user", "content": content}]}).to_string();

@@ -100,8 +100,8 @@ pub(crate) fn of_text(text: &str) -> Vec<u64> {
 pub(crate) fn of_chat<'a>(messages: impl Iterator<Item = (&'a str, Vec<&'a str>)>) -> Vec<u64> {
     let mut tokens = Vec::new();
     for (role, texts) in messages {
-        tokens.push(SPECIAL);
         split(role, |token| tokens.push(token));
+        tokens.push(SPECIAL);
         for text in texts {
             tokens.reserve(text.len() / 4);
             split(text, |token| tokens.push(token));

@@ -1,8 +1,9 @@
 //! What the simulator knows to be true: when each request was read, when its tokens were due and
 //! when the kernel took them. Records and their report; the driver fills them in.
 
+use super::history::HistoryTruth;
 use serde::{Deserialize, Serialize};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 /// Chunks remembered of ended requests, at 20 bytes each; then the oldest requests are forgotten.
@@ -11,10 +12,11 @@ pub const MAX_CHUNKS: usize = 4_000_000;
 pub const MAX_REQUESTS: usize = 200_000;
 
 /// How a request ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum End {
     /// It has not.
+    #[default]
     Running,
     /// The answer ended by itself.
     Stop,
@@ -24,11 +26,13 @@ pub enum End {
     Disconnect,
     /// The client read so slowly that the simulator gave up on it.
     TooSlow,
+    /// Somebody asked for it.
+    Abort,
 }
 
 /// One request. Times are nanoseconds of `CLOCK_MONOTONIC`; the three columns have one entry for
 /// each time tokens were handed over (for an answer in one piece, one).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RequestTruth {
     /// The id in the answer.
     pub id: String,
@@ -45,6 +49,24 @@ pub struct RequestTruth {
     pub prompt_tokens: u32,
     /// Those of them that came from the prefix cache; 0 until the first token.
     pub cached_tokens: u32,
+    /// When its prompt was begun, by the model; nothing before the first token.
+    #[serde(default)]
+    pub prefill_start_ns: Option<u64>,
+    /// When its prompt was computed, which is when its first token was due.
+    #[serde(default)]
+    pub prefill_end_ns: Option<u64>,
+    /// Which engine's it was, from 0.
+    #[serde(default)]
+    pub engine: u32,
+    /// Decode steps that it got tokens from; the first token comes before them.
+    #[serde(default)]
+    pub steps: u32,
+    /// Drafts made for it.
+    #[serde(default)]
+    pub drafts: u32,
+    /// Drafted tokens accepted, also those beyond the end of the answer.
+    #[serde(default)]
+    pub accepted: u32,
     /// When the kernel was given the last byte of these tokens: just before the call in which it took it, so that
     /// no client can have it earlier.
     pub handed_ns: Vec<u64>,
@@ -86,6 +108,12 @@ pub struct Truth {
     pub now_ns: u64,
     /// Requests forgotten since the last reset because there were too many.
     pub forgotten_requests: u64,
+    /// Chat requests that were answered without tokens, by status.
+    #[serde(default)]
+    pub rejected: BTreeMap<u16, u64>,
+    /// Requests at any time and decode steps; empty of a firehose.
+    #[serde(default)]
+    pub history: HistoryTruth,
     /// The simulator's own lateness.
     pub late_ns: Lateness,
     /// How late requests were taken up, by [`RequestTruth::taken_late_ns`]; `count` is requests.
@@ -108,6 +136,7 @@ pub(crate) struct Archive {
 pub(crate) struct Records {
     pub(crate) now_ns: u64,
     pub(crate) forgotten: u64,
+    pub(crate) history: HistoryTruth,
     pub(crate) requests: Vec<Arc<RequestTruth>>,
 }
 
@@ -134,7 +163,12 @@ impl Archive {
     /// Requests that were read or got tokens at or after `since_ns`.
     pub(crate) fn records<'a>(&self, now_ns: u64, since_ns: u64, running: impl Iterator<Item = &'a RequestTruth>) -> Records {
         let ended = self.ended.iter().filter(|r| r.touched_ns() >= since_ns).cloned();
-        Records { now_ns, forgotten: self.forgotten, requests: ended.chain(running.map(|r| Arc::new(r.clone()))).collect() }
+        Records {
+            now_ns,
+            forgotten: self.forgotten,
+            history: HistoryTruth::default(),
+            requests: ended.chain(running.map(|r| Arc::new(r.clone()))).collect(),
+        }
     }
 }
 
@@ -146,6 +180,8 @@ impl From<Records> for Truth {
         Self {
             now_ns: records.now_ns,
             forgotten_requests: records.forgotten,
+            rejected: BTreeMap::new(),
+            history: records.history,
             late_ns: Lateness::of(late),
             taken_late_ns: Lateness::of(taken),
             requests,
@@ -174,15 +210,13 @@ mod tests {
         RequestTruth {
             id: format!("r{received_ns}"),
             received_ns,
-            received_by_kernel: false,
-            taken_late_ns: 0,
             prompt_tokens: 1,
-            cached_tokens: 0,
             handed_ns: late_ns.iter().map(|late| received_ns + 10 + late).collect(),
             tokens: vec![1; late_ns.len()],
             late_ns,
             end: End::Length,
             stream: true,
+            ..RequestTruth::default()
         }
     }
 

@@ -92,12 +92,17 @@ async fn a_server_that_does_not_come_to_rest_makes_the_next_cell_suspect_and_not
     let server = server(move |_| alive.stream(), move |_| gauges(usize::from(seen.ago_ms().is_some()), "")).await;
     let options = CellOptions { idle_limit_us: 400_000, drain_limit_us: 400_000, ..short() };
     let (cells, _) = measure_each(&server, &[1, 1, 1], &options).await;
-    assert!(cells.iter().all(|cell| cell.failure.is_none() && cell.aggregate_tps().is_some()));
+    for cell in &cells {
+        assert!(cell.failure.is_none() && cell.aggregate_tps().is_some(), "{:?} {:?}", cell.failure, cell.warmup);
+    }
     assert_eq!(cells[0].drain.back, Some(false));
     assert_eq!(text_of(&cells[0], "leftovers"), None);
     let text = text_of(&cells[1], "leftovers").unwrap();
     assert!(text.contains("1 ran, 0 waited"), "{text}");
-    assert_eq!(tokscope_shared::verdict::judge(&reported(&cells[1])).verdict, Verdict::Suspect);
+    // On a busy machine there may be worse to say of it.
+    let judged = tokscope_shared::verdict::judge(&reported(&cells[1]));
+    let leftovers = judged.reasons.iter().find(|reason| reason.code == "leftovers").unwrap();
+    assert!(leftovers.verdict == Verdict::Suspect && judged.verdict >= Verdict::Suspect);
     // What stays is no news: the third cell doesn't wait for it.
     assert!(cells[2].idle.waited_us < 300_000, "{:?}", cells[2].idle);
 }

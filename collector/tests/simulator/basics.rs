@@ -1,141 +1,13 @@
-//! The simulator over real sockets, read by a client that knows nothing but bytes.
-#![allow(clippy::unwrap_used, missing_docs)]
+//! Streams, timing, reading and endings.
 
 use std::io::{BufReader, Read, Write};
-use std::net::{Shutdown, TcpStream};
-use std::time::{Duration, Instant};
+use std::net::Shutdown;
+use std::time::Duration;
 
 use serde_json::{Value, json};
-use tokscope_collector::simulator::{self, End, Firehose, Flavour, Running, Settings, SimulatorError, Truth};
+use tokscope_collector::simulator::{self, End, Firehose, Flavour, Settings, SimulatorError, Truth};
 
-fn quick() -> Settings {
-    Settings {
-        model: "tiny-llama".to_owned(),
-        max_context: 8192,
-        kv_tokens: 65_536,
-        block_tokens: 16,
-        prefill_tok_s: 1e6,
-        request_overhead_us: 500.0,
-        step_base_us: 2_000.0,
-        step_per_sequence_us: 0.0,
-        empty_share: 0.0,
-        ..Settings::default()
-    }
-}
-
-fn start(settings: Settings) -> Running {
-    simulator::start(settings, ([127, 0, 0, 1], 0).into()).unwrap()
-}
-
-fn connect(running: &Running) -> TcpStream {
-    let stream = TcpStream::connect(running.addr()).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-    stream
-}
-
-struct Reply {
-    status: u16,
-    head: String,
-    body: Vec<u8>,
-}
-
-impl Reply {
-    fn json(&self) -> Value {
-        serde_json::from_slice(&self.body).unwrap()
-    }
-
-    /// The events of a stream, `[DONE]` left out but required.
-    fn events(&self) -> Vec<Value> {
-        let text = std::str::from_utf8(&self.body).unwrap();
-        let mut events: Vec<_> = text.split_terminator("\n\n").collect();
-        assert_eq!(events.pop(), Some("data: [DONE]"));
-        events.iter().map(|e| serde_json::from_str(e.strip_prefix("data: ").unwrap()).unwrap()).collect()
-    }
-}
-
-fn read_until(stream: &mut impl Read, end: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let mut byte = [0];
-    while !bytes.ends_with(end) {
-        stream.read_exact(&mut byte).unwrap();
-        bytes.push(byte[0]);
-    }
-    bytes
-}
-
-/// Reads one response and not a byte more.
-fn read_reply(stream: &mut impl Read) -> Reply {
-    let head = String::from_utf8(read_until(stream, b"\r\n\r\n")).unwrap();
-    let mut body = Vec::new();
-    if head.contains("transfer-encoding: chunked") {
-        loop {
-            let size = String::from_utf8(read_until(stream, b"\r\n")).unwrap();
-            let size = usize::from_str_radix(size.trim(), 16).unwrap();
-            let mut chunk = vec![0; size + 2];
-            stream.read_exact(&mut chunk).unwrap();
-            assert!(chunk.ends_with(b"\r\n"));
-            if size == 0 {
-                break;
-            }
-            body.extend_from_slice(&chunk[..size]);
-        }
-    } else {
-        let length = head.split("content-length: ").nth(1).unwrap();
-        body.resize(length.split("\r\n").next().unwrap().parse().unwrap(), 0);
-        stream.read_exact(&mut body).unwrap();
-    }
-    Reply { status: head[9..12].parse().unwrap(), head, body }
-}
-
-fn request(method: &str, path: &str, headers: &str, body: &str) -> Vec<u8> {
-    let length = body.len();
-    format!("{method} {path} HTTP/1.1\r\nhost: x\r\n{headers}content-length: {length}\r\n\r\n{body}").into_bytes()
-}
-
-fn get(running: &Running, path: &str) -> Reply {
-    let mut stream = connect(running);
-    stream.write_all(&request("GET", path, "", "")).unwrap();
-    read_reply(&mut stream)
-}
-
-fn chat_body(content: &str, max_tokens: u32) -> String {
-    json!({
-        "model": "tiny-llama", "messages": [{"role": "user", "content": content}],
-        "max_tokens": max_tokens, "ignore_eos": true, "stream": true,
-        "stream_options": {"include_usage": true, "continuous_usage_stats": true},
-    })
-    .to_string()
-}
-
-fn send_chat(running: &Running, id: &str, body: &str) -> TcpStream {
-    let mut stream = connect(running);
-    let headers = format!("x-request-id: {id}\r\n");
-    stream.write_all(&request("POST", "/v1/chat/completions", &headers, body)).unwrap();
-    stream
-}
-
-fn chat(running: &Running, id: &str, body: &str) -> Reply {
-    read_reply(&mut BufReader::new(send_chat(running, id, body)))
-}
-
-fn truth(running: &Running) -> Truth {
-    serde_json::from_value(get(running, "/simulator/truth").json()).unwrap()
-}
-
-fn metric(running: &Running, name: &str) -> f64 {
-    let page = String::from_utf8(get(running, "/metrics").body).unwrap();
-    let line = page.lines().find(|line| line.starts_with(&format!("{name}{{"))).unwrap();
-    line.rsplit_once(' ').unwrap().1.parse().unwrap()
-}
-
-/// Waits for something that must come; how long it takes is not the point.
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !is_so() {
-        assert!(start.elapsed() < Duration::from_secs(20), "{what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
-}
+use super::client::*;
 
 #[test]
 fn the_truth_agrees_with_the_bytes_that_arrive() {
@@ -374,7 +246,8 @@ fn each_flavour_has_its_own_endpoints() {
         (Flavour::Sglang, "/metrics", 200),
         (Flavour::Proxy, "/version", 404),
         (Flavour::Proxy, "/get_server_info", 404),
-        (Flavour::Proxy, "/metrics", 404),
+        (Flavour::Proxy, "/metrics", 307),
+        (Flavour::Proxy, "/metrics/", 200),
         (Flavour::Proxy, "/tokenize", 404),
         (Flavour::Proxy, "/v1/models", 200),
     ] {
@@ -392,10 +265,10 @@ fn each_flavour_has_its_own_endpoints() {
 fn plain_answers_are_those_recorded() {
     let running = start(quick());
     for (path, recorded) in [
-        ("/version", include_str!("fixtures/transcripts/vllm/get-version.response.http")),
-        ("/no-such", include_str!("fixtures/transcripts/vllm/get-unknown-path.response.http")),
-        ("/health", include_str!("fixtures/transcripts/vllm/get-health.response.http")),
-        ("/v1/chat/completions", include_str!("fixtures/transcripts/vllm/get-chat-wrong-method.response.http")),
+        ("/version", include_str!("../fixtures/transcripts/vllm/get-version.response.http")),
+        ("/no-such", include_str!("../fixtures/transcripts/vllm/get-unknown-path.response.http")),
+        ("/health", include_str!("../fixtures/transcripts/vllm/get-health.response.http")),
+        ("/v1/chat/completions", include_str!("../fixtures/transcripts/vllm/get-chat-wrong-method.response.http")),
     ] {
         let mut stream = connect(&running);
         stream.write_all(&request("GET", path, "connection: close\r\n", "")).unwrap();
@@ -406,7 +279,7 @@ fn plain_answers_are_those_recorded() {
         assert_eq!(without_date(&ours), without_date(recorded), "{path}");
     }
     let keys = |value: &Value| value["data"][0].as_object().unwrap().keys().cloned().collect::<Vec<_>>();
-    let recorded = include_str!("fixtures/transcripts/vllm/get-v1-models.response.http");
+    let recorded = include_str!("../fixtures/transcripts/vllm/get-v1-models.response.http");
     let recorded = serde_json::from_str(recorded.split_once("\r\n\r\n").unwrap().1).unwrap();
     let ours = get(&running, "/v1/models").json();
     assert_eq!(keys(&ours), keys(&recorded));

@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
-use super::super::prometheus::number;
+use super::prometheus::number;
 use super::*;
 use std::collections::BTreeSet;
 
@@ -9,8 +9,8 @@ fn page_of(flavour: Flavour, spec_accept: Vec<f64>) -> String {
     let mut counters = Counters::new(settings.spec_accept.len());
     counters.prompt_tokens = 2_500_000;
     counters.first_token.observe(0.05);
-    let snapshot = Snapshot { counters, gauges: Gauges { running: 3, ..Gauges::default() } };
-    page(&settings, &snapshot, 1.796e9).unwrap()
+    let snapshot = Snapshot { engines: vec![(counters, Gauges { running: 3, ..Gauges::default() })], occupied: Vec::new() };
+    page(&settings, &snapshot, 1.796e9)
 }
 
 fn families(page: &str) -> BTreeSet<&str> {
@@ -34,12 +34,60 @@ fn label_keys(page: &str) -> BTreeSet<(String, String)> {
 
 #[test]
 fn families_types_and_labels_are_those_recorded() {
-    let recorded = include_str!("../../tests/fixtures/transcripts/vllm/metrics.response.http");
-    let recorded_spec = include_str!("../../tests/fixtures/transcripts/vllm-spec-ngram/metrics.response.http");
+    let recorded = include_str!("../../../tests/fixtures/transcripts/vllm/metrics.response.http");
+    let recorded_spec = include_str!("../../../tests/fixtures/transcripts/vllm-spec-ngram/metrics.response.http");
     for (recorded, accept) in [(recorded, vec![]), (recorded_spec, vec![0.5; 4])] {
         let ours = page_of(Flavour::Vllm, accept).replace("tiny\\\"llama", "tiny-llama");
         assert_eq!(families(&ours), families(recorded));
         assert_eq!(label_keys(&ours), label_keys(recorded));
+    }
+}
+
+fn of_two_engines(flavour: Flavour) -> String {
+    let settings = Settings { flavour, model: "m".to_owned(), ..Settings::default() };
+    let engine = |tokens, running| {
+        let mut counters = Counters::new(0);
+        counters.generation_tokens = tokens;
+        (counters, Gauges { running, kv_blocks_used: running as u32, kv_blocks: 8, ..Gauges::default() })
+    };
+    page(&settings, &Snapshot { engines: vec![engine(10, 3), engine(20, 4)], occupied: Vec::new() }, 1.0)
+}
+
+#[test]
+fn each_engine_has_its_series_under_one_head() {
+    let vllm = of_two_engines(Flavour::Vllm);
+    for line in [
+        "vllm:generation_tokens_total{engine=\"0\",model_name=\"m\"} 10.0",
+        "vllm:generation_tokens_total{engine=\"1\",model_name=\"m\"} 20.0",
+        "vllm:kv_cache_usage_perc{engine=\"1\",model_name=\"m\"} 0.5",
+        "vllm:request_prefill_time_seconds_count{engine=\"1\",model_name=\"m\"} 0.0",
+    ] {
+        assert!(vllm.lines().any(|found| found == line), "{line}");
+    }
+    let sglang = of_two_engines(Flavour::Sglang);
+    assert!(sglang.contains("sglang:num_running_reqs{dp_rank=\"1\",model_name=\"m\"} 4.0\n"));
+    for page in [&vllm, &sglang] {
+        let heads: Vec<_> = page.lines().filter(|line| line.starts_with("# TYPE")).collect();
+        assert_eq!(heads.len(), heads.iter().collect::<BTreeSet<_>>().len());
+    }
+    assert_eq!(vllm.matches("vllm:cache_config_info{").count(), 2);
+}
+
+#[test]
+fn the_older_names_stand_alone() {
+    let settings = Settings { metrics_version: super::super::quirks::MetricsVersion::V0, kv_size_label: false, ..Settings::default() };
+    let snapshot = Snapshot { engines: vec![(Counters::new(0), Gauges::default())], occupied: Vec::new() };
+    let page = page(&settings, &snapshot, 1.0);
+    for name in [
+        "vllm:gpu_cache_usage_perc{",
+        "vllm:avg_generation_throughput_toks_per_s{",
+        "vllm:generation_tokens_total{",
+        "num_gpu_blocks=\"8192\"",
+    ] {
+        assert!(page.contains(name), "{name}");
+    }
+    for name in ["vllm:kv_cache_usage_perc", "engine=", "kv_cache_size_tokens", "_created"] {
+        assert!(!page.contains(name), "{name}");
     }
 }
 

@@ -5,10 +5,12 @@ use std::io::Write as _;
 
 use serde_json::json;
 
-use super::engine::Emission;
+use super::engine::{Emission, Finish};
 use super::http::{self, Response};
 use super::model::{Flavour, Settings};
 use super::tokens::mix;
+
+mod llama_cpp;
 
 /// Each is one token with the space before it.
 const WORDS: [&str; 64] = [
@@ -18,6 +20,9 @@ const WORDS: [&str; 64] = [
     "mesa", "mist", "moss", "north", "oak", "opal", "peak", "pine", "quay", "reed", "ridge", "sand", "slate", "spur", "stone", "tide",
     "vale",
 ];
+
+/// The sentence of a loop; each is one token.
+const REPEATED: [&str; 12] = [" The", " ferry", " goes", " on", " to", " the", " same", " shore", " every", " day", " again", "."];
 
 /// Who answers and for whom; the same in all chunks.
 #[derive(Debug)]
@@ -29,11 +34,12 @@ pub(crate) struct Answer {
     prompt_tokens_details: bool,
     reasoning_share: f64,
     empty_share: f64,
+    repeat_text: bool,
     /// Id and model are JSON strings, quotes included.
     id: String,
     created: u64,
     model: String,
-    /// How every event begins.
+    /// How every event begins; llama.cpp's: how it ends.
     open: String,
     /// What stands around the text of a delta, and around its usage: built once, not for each token.
     content_delta: Around,
@@ -61,16 +67,20 @@ struct Around {
 impl Answer {
     pub(crate) fn new(settings: &Settings, request: &super::openai::ChatRequest, id: &str, key: u64, keep_alive: bool) -> Self {
         let (id, created, model) = (json!(id).to_string(), super::clock::unix_s() as u64, json!(settings.model).to_string());
-        let open = format!(r#"data: {{"id":{id},"object":"chat.completion.chunk","created":{created},"model":{model},"#);
+        let open = match settings.flavour {
+            Flavour::LlamaCpp => llama_cpp::tail(&id, created, &model),
+            _ => format!(r#"data: {{"id":{id},"object":"chat.completion.chunk","created":{created},"model":{model},"#),
+        };
         let prompt_tokens = request.prompt.tokens;
         Self {
             flavour: settings.flavour,
             stream: request.stream,
             include_usage: request.include_usage,
-            continuous_usage: request.continuous_usage && settings.flavour != Flavour::Proxy,
+            continuous_usage: request.continuous_usage && matches!(settings.flavour, Flavour::Vllm | Flavour::Sglang),
             prompt_tokens_details: settings.prompt_tokens_details,
             reasoning_share: settings.reasoning_share,
             empty_share: settings.empty_share,
+            repeat_text: settings.quirks.repeat_text,
             id,
             created,
             model,
@@ -109,10 +119,12 @@ impl Answer {
 
     /// Appends what these tokens put on the wire.
     pub(crate) fn emit(&mut self, emission: &Emission, out: &mut Vec<u8>) {
+        if self.stream && self.flavour == Flavour::LlamaCpp {
+            return self.llama_events(emission, out);
+        }
         let first = self.generated == 0;
-        let share = self.reasoning_share * f64::from(emission.planned_tokens);
-        let reasoning = f64::from(self.generated) < share.floor();
-        let text = self.next_text(emission);
+        let reasoning = self.is_reasoning(emission.planned_tokens);
+        let text = self.next_text(emission.tokens, emission.planned_tokens);
         self.generated += emission.tokens;
         if !self.stream {
             let whole = if reasoning { &mut self.reasoning } else { &mut self.content };
@@ -137,13 +149,22 @@ impl Answer {
         self.text = text;
     }
 
+    /// Whether the next token belongs to the reasoning.
+    fn is_reasoning(&self, planned_tokens: u32) -> bool {
+        f64::from(self.generated) < (self.reasoning_share * f64::from(planned_tokens)).floor()
+    }
+
     /// The tokens' text. A token of half a character adds nothing, the next one the whole of it.
-    fn next_text(&mut self, emission: &Emission) -> String {
+    fn next_text(&mut self, tokens: u32, planned_tokens: u32) -> String {
         let mut text = std::mem::take(&mut self.text);
         text.clear();
-        for token in 0..emission.tokens {
+        for token in 0..tokens {
             let at = self.generated + token;
-            let inside = at > 0 && at + 1 < emission.planned_tokens;
+            if self.repeat_text {
+                text.push_str(REPEATED[at as usize % REPEATED.len()]);
+                continue;
+            }
+            let inside = at > 0 && at + 1 < planned_tokens;
             if inside && !self.half && self.rng.f64() < self.empty_share {
                 self.half = true;
                 continue;
@@ -168,7 +189,7 @@ impl Answer {
                 Flavour::Sglang => {
                     r#""choices":[{"index":0,"delta":{"role":"assistant","content":"","reasoning_content":null,"tool_calls":null},"logprobs":null,"finish_reason":null,"matched_stop":null}]"#
                 }
-                Flavour::Proxy => r#""choices":[{"index":0,"delta":{"role":"assistant","content":""}}]"#,
+                Flavour::Proxy | Flavour::LlamaCpp => r#""choices":[{"index":0,"delta":{"role":"assistant","content":""}}]"#,
             },
         );
         self.running_usage(0, out);
@@ -213,6 +234,20 @@ impl Answer {
         }
     }
 
+    /// Ends the answer before its time.
+    pub(crate) fn abort(&mut self, cached_tokens: u32, out: &mut Vec<u8>) {
+        let emission = Emission { cached_tokens, finish: Some(Finish::Abort), ..Emission::default() };
+        if !self.stream {
+            return self.whole(&emission, out);
+        }
+        if self.generated == 0 {
+            http::chunk_of(out, |out| self.role(out));
+        }
+        self.last(&emission, out);
+        http::chunk(out, b"data: [DONE]\n\n");
+        http::last_chunk(out);
+    }
+
     /// What follows the last text: the finish reason where it has an event of its own, and usage.
     fn last(&self, emission: &Emission, out: &mut Vec<u8>) {
         let finish = emission.finish.map_or("stop", super::engine::Finish::name);
@@ -220,7 +255,7 @@ impl Answer {
         let (prompt, completion) = (self.prompt_tokens, self.generated);
         let total = prompt + completion;
         let open = match self.flavour {
-            Flavour::Vllm | Flavour::Sglang => &self.open,
+            Flavour::Vllm | Flavour::Sglang | Flavour::LlamaCpp => &self.open,
             // As recorded, these two events have their keys in another order.
             Flavour::Proxy => &format!(
                 r#"data: {{"id":{},"created":{},"model":{},"object":"chat.completion.chunk"{FINGERPRINT},"#,
@@ -228,7 +263,7 @@ impl Answer {
             ),
         };
         match self.flavour {
-            Flavour::Vllm => {}
+            Flavour::Vllm | Flavour::LlamaCpp => {}
             Flavour::Sglang => http::chunk_of(out, |out| {
                 put(out, open);
                 put(
@@ -270,7 +305,7 @@ impl Answer {
                         false => "null".to_owned(),
                     }
                 ),
-                Flavour::Proxy => write!(
+                Flavour::Proxy | Flavour::LlamaCpp => write!(
                     out,
                     r#""choices":[{{"index":0,"delta":{{}}}}],"usage":{{"completion_tokens":{completion},"prompt_tokens":{prompt},"total_tokens":{total},"completion_tokens_details":{{"reasoning_tokens":0,"text_tokens":{completion}}},"prompt_tokens_details":{{"cached_tokens":{cached},"created_cache_tokens":0}}}}"#
                 ),
@@ -312,6 +347,7 @@ impl Answer {
                 "usage": {"prompt_tokens": prompt, "total_tokens": total,
                     "completion_tokens": completion, "prompt_tokens_details": details},
             }),
+            Flavour::LlamaCpp => self.llama_whole(&id, &model, emission),
             Flavour::Proxy => json!({
                 "id": id, "created": created, "model": model, "object": "chat.completion",
                 "system_fingerprint": "vllm-0.32.0-simulated",
@@ -331,6 +367,7 @@ impl Answer {
 /// What stands around the text of a delta.
 fn delta(flavour: Flavour, open: &str, reasoning: bool) -> Around {
     let (before, after) = match (flavour, reasoning) {
+        (Flavour::LlamaCpp, _) => return llama_cpp::delta(reasoning),
         (Flavour::Vllm, false) => (r#""delta":{"content":""#, r#""},"logprobs":null,"#),
         (Flavour::Vllm, true) => (r#""delta":{"reasoning":""#, r#""},"logprobs":null,"#),
         (Flavour::Sglang, false) => (
@@ -369,5 +406,4 @@ fn put_number(out: &mut Vec<u8>, mut number: u32) {
 const FINGERPRINT: &str = r#","system_fingerprint":"vllm-0.32.0-simulated""#;
 
 #[cfg(test)]
-#[path = "chunks_tests.rs"]
 mod tests;
