@@ -192,6 +192,26 @@ pub enum Event {
         /// How long the window will be, microseconds.
         duration_us: u64,
     },
+    /// A number of requests, or a schedule of them, begins now.
+    MeasureStart {
+        /// The cell.
+        cell: CellId,
+        /// What begins: `request-count=N`, in the predecessor's wording, or `request-rate=R`.
+        what: String,
+    },
+    /// Progress of requests that are finite in number, a few times a second. Not in the log.
+    Requests {
+        /// The cell.
+        cell: CellId,
+        /// Requests that have ended.
+        done: u32,
+        /// Requests there are.
+        total: u32,
+        /// Since they began, microseconds.
+        elapsed_us: u64,
+        /// Tokens so far.
+        tokens: u64,
+    },
     /// Progress, about twice a second. Not in the log.
     Tick {
         /// The cell.
@@ -245,6 +265,8 @@ impl Event {
             Self::ScoutDone { .. } => "scout-done",
             Self::Ready { .. } => "ready",
             Self::WarmupTimeout { .. } => "warmup-timeout",
+            Self::MeasureStart { .. } => "measure-start",
+            Self::Requests { .. } => "requests",
             Self::Tick { .. } => "tick",
             Self::CellDone { .. } => "cell-done",
             Self::CellError { .. } => "cell-error",
@@ -275,13 +297,14 @@ impl Event {
             Self::CellStart { cell } => format!("cell start {cell}"),
             Self::Ready { cell, reason, .. } => format!("ready {cell} {reason}"),
             Self::WarmupTimeout { cell, reason, .. } => format!("warmup timeout {cell} {reason}"),
+            Self::MeasureStart { cell, what } => format!("measure start {cell} {what}"),
             Self::CellDone { cell, tps, norm: None } => format!("cell done {cell} {:.1} tok/s", (*tps)?),
             Self::CellDone { cell, tps, norm: Some((steps, length)) } => {
                 format!("cell done {cell} {:.1} tok/s | norm {steps:.1} step/s len={length:.2}", (*tps)?)
             }
             Self::CellError { cell, text } => format!("ERROR {cell}: {text}"),
             Self::CellSkipped { cell } => format!("cell skipped {cell}"),
-            Self::Planned { .. } | Self::ScoutDone { .. } | Self::Tick { .. } => return None,
+            Self::Planned { .. } | Self::ScoutDone { .. } | Self::Requests { .. } | Self::Tick { .. } => return None,
         })
     }
 
@@ -363,6 +386,10 @@ mod tests {
         assert_eq!(
             line(Event::DrainWait { cell, boundary: Boundary::Before, running: 1, queue: 0 }).unwrap(),
             "03:04:05 waiting for scheduler drain before C=8 ctx=64k: running=1 queue=0"
+        );
+        assert_eq!(
+            line(Event::MeasureStart { cell, what: "request-count=40".into() }).unwrap(),
+            "03:04:05 measure start C=8 ctx=64k request-count=40"
         );
         assert_eq!(
             line(Event::Drained { cell, boundary: Boundary::AfterLoop }).unwrap(),

@@ -79,6 +79,8 @@ pub const REASONS: &[Rule] = &[
     rule("capacity-limited", Verdict::Limited, "The server did not hold the concurrency: requests waited or too few ran."),
     rule("stalled", Verdict::Limited, "A stream that was decoding stood still for a while inside the window."),
     rule("client-limited", Verdict::Limited, "The measuring client could not keep up."),
+    rule("rate-not-reached", Verdict::Limited, "Requests were not sent at the rate asked for, or not when they were due."),
+    rule("unfinished", Verdict::Suspect, "Requests were still unanswered when answers were given up: they are in no latency."),
     rule("late-requests", Verdict::Limited, "Streams stood idle between two requests, so the load was less than asked for."),
     rule("foreign-traffic", Verdict::Suspect, "The server worked for somebody else as well."),
     rule("leftovers", Verdict::Suspect, "Requests of the cell before were still on the server when this one began."),
@@ -117,6 +119,11 @@ pub const REASONS: &[Rule] = &[
         "Acceptance by position doesn't add up to the acceptance length: counters of different windows, or of other traffic.",
     ),
     rule("metrics-gap", Verdict::Valid, "The server's metrics could not be read at some time in the window."),
+    rule(
+        "restarts-together",
+        Verdict::Valid,
+        "Streams that end together wait for their prompts together: how much of that lies in the window is luck.",
+    ),
     rule("start-spread", Verdict::Valid, "The streams did not start together."),
     rule("few-requests", Verdict::Valid, "Fewer than 10 requests: percentiles over requests mean little."),
     rule("loop-unguarded", Verdict::Valid, "Long generations without a guard against repeated text."),
@@ -179,6 +186,7 @@ pub fn judge(cell: &Cell) -> Judgement {
     let mut reasons = Vec::new();
     failures(cell, &mut reasons);
     conditions(cell, own.is_some(), &mut reasons);
+    schedule(cell, &mut reasons);
     doubts(cell, own.is_some(), &mut reasons);
     hints(cell, &mut reasons);
     for recorded in own.iter().flat_map(|own| own.reasons.items()) {
@@ -288,13 +296,15 @@ fn conditions(cell: &Cell, own: bool, reasons: &mut Vec<Reason>) {
     if let Some(mean) = reconciled.and_then(|r| r.running_mean.f64()).filter(|mean| asked > 0.0 && *mean > 1.05 * asked + 0.5) {
         add("foreign-traffic", format!("{mean:.1} requests ran on average, {asked:.0} are ours"));
     }
+    // Only streams that restart as they finish keep the concurrency; by a schedule, waiting is what is measured.
+    let mode = cell.benchmark_mode.str().unwrap_or("duration");
     if own {
         // A gauge sampled while equal streams restart together reads too low for a moment: only a lasting
         // lack counts.
-        if let Some(mean) = running.filter(|mean| asked > 1.0 && *mean < 0.9 * asked) {
+        if let Some(mean) = running.filter(|mean| mode == "duration" && asked > 1.0 && *mean < 0.9 * asked) {
             add("underfilled", format!("{mean:.1} of {asked:.0} requests ran on average"));
         }
-        if queued > 0.25 {
+        if queued > 0.25 && mode != "open-loop" {
             add("queued", format!("requests waited in {:.0} % of the samples", queued * 100.0));
         }
     } else {
@@ -308,6 +318,44 @@ fn conditions(cell: &Cell, own: bool, reasons: &mut Vec<Reason>) {
             let most = cell.max_running_reqs.f64().map_or_else(String::new, |most| format!("at most {most} of {asked:.0} requests ran, "));
             add("capacity-limited", format!("{most}requests waited in {:.0} % of the samples", queued * 100.0));
         }
+    }
+}
+
+/// Share of a schedule's requests, and of its rate, that has to be sent when due.
+const RATE_REACHED: f64 = 0.95;
+
+/// Whether a schedule was kept, and answered.
+fn schedule(cell: &Cell, reasons: &mut Vec<Reason>) {
+    let mut add = |code: &str, text: String| reasons.push(Reason::new(code, text));
+    let Some(own) = cell.tokscope.get() else { return };
+    let Some(open) = own.open_loop.get() else { return };
+    // What wasn't sent because the user stopped it is nobody's fault.
+    if own.reasons.items().any(|reason| reason.code.str() == Some("interrupted")) {
+        return;
+    }
+    let count = |field: &crate::field::Field<crate::field::Int>| field.i64().unwrap_or(0);
+    let (scheduled, late, unsent) = (count(&open.scheduled), count(&open.late), count(&open.unsent));
+    if let Some((asked, sent)) = open.scheduled_per_s.f64().zip(open.sent_per_s.f64())
+        && (sent < RATE_REACHED * asked || (late + unsent) as f64 > (1.0 - RATE_REACHED) * scheduled as f64)
+    {
+        let (most, connections) = (count(&open.most_in_flight), count(&open.connections));
+        let why = if most >= connections {
+            format!("all {connections} connections were busy")
+        } else {
+            "the client was late by itself".to_owned()
+        };
+        let delay = open.schedule_delay_s.get().and_then(|delay| delay.max.f64());
+        let delay = delay.map_or_else(String::new, |s| format!(", by {s:.2} s at most"));
+        let never = if unsent > 0 { format!(", {unsent} never") } else { String::new() };
+        add(
+            "rate-not-reached",
+            format!("{sent:.2} of {asked:.2} requests a second were sent; {late} of {scheduled} were late{delay}{never}: {why}"),
+        );
+    }
+    let missing = count(&open.cut) + unsent;
+    if open.answer_limit_reached.yes() && missing > 0 {
+        let limit = open.answer_limit_s.f64().map_or_else(String::new, |s| format!(" {s:.0} s after the last was due"));
+        add("unfinished", format!("{missing} of {scheduled} requests were unanswered{limit}"));
     }
 }
 

@@ -1,11 +1,14 @@
 //! What measuring a cell leaves behind. Plain data, from which the report is assembled.
 
+use std::sync::Arc;
+
 use crate::event::CellId;
 use crate::load::health::{ClientHealth, TickLateness};
-use crate::load::record::StreamRecord;
+use crate::load::record::{Outcome, RequestRecord, StreamRecord};
+use crate::load::schedule::Schedule;
 use crate::load::text::Channel;
 use crate::load::tokens::WindowTokens;
-use crate::plan::PlannedCell;
+use crate::plan::{CellLoad, PlannedCell};
 use crate::repetition::Repetition;
 use crate::scrape::snapshot::ServerWindow;
 use tokscope_shared::stats::{Speculation, percentile, sorted};
@@ -162,6 +165,25 @@ impl SpeculationFound {
     }
 }
 
+/// What a schedule asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OpenLoop {
+    /// Requests a second.
+    pub per_s: f64,
+    /// Whether the gaps are drawn at random.
+    pub poisson: bool,
+    /// When which request was due.
+    pub schedule: Arc<Schedule>,
+    /// The schedule's beginning on the run's clock, microseconds.
+    pub begin_us: u64,
+    /// Connections: the most that could be under way.
+    pub connections: u32,
+    /// How long after the schedule's end answers were waited for, microseconds.
+    pub answer_limit_us: u64,
+    /// Whether some were still missing then.
+    pub limit_reached: bool,
+}
+
 /// One cell, measured as far as it went.
 #[derive(Clone, Debug)]
 pub struct CellMeasurement {
@@ -182,7 +204,9 @@ pub struct CellMeasurement {
     /// The window; absent if it never opened. Shorter than asked for only if `interrupted` or if
     /// all streams had failed.
     pub window: Option<Window>,
-    /// Tokens in the window; absent without a window.
+    /// What the schedule asked for, where there is one.
+    pub open_loop: Option<OpenLoop>,
+    /// Tokens in the window, of a finite number of requests those of the finished; absent without a window.
     pub tokens: Option<WindowTokens>,
     /// What each stream left behind, stream 0 first.
     pub streams: Vec<StreamRecord>,
@@ -294,6 +318,28 @@ impl CellMeasurement {
     #[must_use]
     pub fn tick(&self) -> Option<TickLateness> {
         TickLateness::of(&self.client.ticks, self.window.map(|window| (window.start_us, window.end_us)))
+    }
+
+    /// All requests, stream by stream.
+    pub fn requests(&self) -> impl Iterator<Item = &RequestRecord> {
+        self.streams.iter().flat_map(|stream| &stream.requests)
+    }
+
+    /// Whether C streams shall decode all the time, as neither a finite number of requests nor a schedule can promise.
+    #[must_use]
+    pub fn is_sustained(&self) -> bool {
+        self.cell.load == CellLoad::Sustained
+    }
+
+    /// What ended well and what failed: streams, where they restart by themselves, else requests.
+    #[must_use]
+    pub fn completed_and_failed(&self) -> (usize, usize) {
+        if self.is_sustained() {
+            let failed = self.failed_streams();
+            return (self.streams.len() - failed, failed);
+        }
+        let of = |is: fn(Outcome) -> bool| self.requests().filter(|r| is(r.outcome)).count();
+        (of(|outcome| outcome == Outcome::Finished), of(Outcome::is_failure))
     }
 
     /// Streams of which a request failed before the window was over. What breaks after it changes nothing.

@@ -32,9 +32,13 @@ pub(super) struct Measured {
 
 impl CellRun<'_> {
     pub(super) async fn open(&mut self, source: &Arc<dyn RequestSource>, count: u32, max_requests: Option<u32>) -> Streams {
-        let text = self.guard.as_mut().map(super::loops::LoopGuard::tap);
-        let options = StreamsOptions { count, max_requests, limits: self.options.limits, max_tokens: self.cell.max_tokens, text };
+        let options = self.streams_options(count, max_requests);
         self.bench.load.open(self.bench.endpoint, source, &options).await
+    }
+
+    pub(super) fn streams_options(&mut self, count: u32, max_requests: Option<u32>) -> StreamsOptions {
+        let text = self.guard.as_mut().map(super::loops::LoopGuard::tap);
+        StreamsOptions { count, max_requests, limits: self.options.limits, max_tokens: self.cell.max_tokens, text }
     }
 
     pub(super) async fn scout(&mut self, source: &Arc<dyn RequestSource>) -> Option<Scout> {

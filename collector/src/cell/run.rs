@@ -15,7 +15,7 @@ use crate::load::request::RequestSource;
 use crate::load::stop::Stop;
 use crate::load::tokens::TokenTimeline;
 use crate::load::{Load, LoadLimits};
-use crate::plan::PlannedCell;
+use crate::plan::{CellLoad, PlannedCell};
 use crate::prompt::{CellPrompts, Prompts, Shape};
 use crate::scrape::Scraper;
 use crate::scrape::snapshot::ServerWindow;
@@ -46,6 +46,10 @@ pub struct CellOptions {
     pub ignore_eos: bool,
     /// `--temperature`.
     pub temperature: Option<f64>,
+    /// Seed of schedules.
+    pub seed: u64,
+    /// How long after a schedule's end answers are waited for, microseconds; `None`: as long again, a minute at least.
+    pub answer_limit_us: Option<u64>,
     /// How long streams wait for what.
     pub limits: LoadLimits,
 }
@@ -62,6 +66,8 @@ impl Default for CellOptions {
             scout: true,
             ignore_eos: true,
             temperature: None,
+            seed: 1,
+            answer_limit_us: None,
             limits: LoadLimits::default(),
         }
     }
@@ -135,6 +141,7 @@ impl CellRun<'_> {
             scout: None,
             warmup: Warmup::default(),
             window: None,
+            open_loop: None,
             tokens: None,
             streams: Vec::new(),
             server: ServerWindow::default(),
@@ -171,12 +178,21 @@ impl CellRun<'_> {
             let scout: Arc<dyn RequestSource> = Arc::new(prompts.scout(shape));
             result.scout = self.scout(&scout).await;
         }
-        result.warmup.timeout_us = self.options.warmup_timeout_us.unwrap_or(automatic_timeout_us(self.cell.context_tokens));
         if self.stop.is_stopped() {
             return;
         }
         let source: Arc<dyn RequestSource> = Arc::new(prompts.clone());
-        let streams = self.open(&source, self.cell.concurrency, None).await;
+        match self.cell.load {
+            CellLoad::Sustained => self.sustained(&source, result).await,
+            CellLoad::Requests { count, warmup } => self.requests(count, warmup, &source, result).await,
+            CellLoad::Rate { per_s, poisson } => self.open_loop(per_s, poisson, &source, result).await,
+        }
+        self.judge_loops(result).await;
+    }
+
+    async fn sustained(&mut self, source: &Arc<dyn RequestSource>, result: &mut CellMeasurement) {
+        result.warmup.timeout_us = self.options.warmup_timeout_us.unwrap_or(automatic_timeout_us(self.cell.context_tokens));
+        let streams = self.open(source, self.cell.concurrency, None).await;
         streams.start();
         let streams_us = self.now_us();
         let opens = self.warm_up(&streams, streams_us, result.started_us, &mut result.warmup).await;
@@ -191,7 +207,6 @@ impl CellRun<'_> {
         result.streams = records;
         result.client = health;
         self.evaluate(died, result);
-        self.judge_loops(result).await;
     }
 
     /// What the texts said, once all of them are there.
@@ -217,15 +232,11 @@ impl CellRun<'_> {
         let Some(window) = result.window else { return };
         let timeline = TokenTimeline::new(&result.streams);
         let tokens = timeline.window(window.start_us, window.end_us);
-        if tokens.tokens == 0 && result.failure.is_none() && !self.stop.is_stopped() {
-            result.failure = Some("no token arrived in the window".to_owned());
-            result.failure_phase = Some(FailurePhase::Measurement);
-        }
-        result.tokens = Some(tokens);
+        self.note_tokens(tokens, result);
         result.server = self.server(window, &timeline);
     }
 
-    fn server(&self, window: Window, timeline: &TokenTimeline) -> ServerWindow {
+    pub(super) fn server(&self, window: Window, timeline: &TokenTimeline) -> ServerWindow {
         let Some(scraper) = self.bench.scraper else {
             let reason = self.bench.target.metrics_warning();
             return ServerWindow { unavailable: Some(reason.unwrap_or("metrics are not scraped").to_owned()), ..ServerWindow::default() };
@@ -264,8 +275,7 @@ fn failure(streams: &[StreamRecord], window: Option<Window>) -> Option<(String, 
     let first_us = failed.iter().map(|r| r.ended_us).min()?;
     let mut texts: Vec<String> = Vec::new();
     for request in failed {
-        let words = request.error.as_deref().unwrap_or("no reason known");
-        let text = format!("{}: {words}", request.outcome.as_str());
+        let text = request.failure_text();
         if !texts.contains(&text) {
             texts.push(text);
         }

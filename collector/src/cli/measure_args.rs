@@ -1,5 +1,6 @@
 //! What `run` and `plan` are asked to measure: the options, and their check before anything is sent.
 
+use crate::load::schedule::MOST_REQUESTS;
 use crate::plan::{parse_concurrency, parse_contexts};
 use crate::run::{Arrivals, BurstOptions, PrefillMetric, PrefillOptions, PromptMode, RunOptions};
 use crate::target::TargetOptions;
@@ -181,6 +182,10 @@ impl MeasureArgs {
         only_with(self.warmup_request_count > 0 && self.request_count == 0, "--warmup-request-count", "--request-count")?;
         only_with(self.burst_request_count > 0 && !self.run_burst, "--burst-request-count", "--run-burst")?;
         only_with(self.burst_warmup_request_count > 0 && !self.run_burst, "--burst-warmup-request-count", "--run-burst")?;
+        let rates = self.request_rate.as_deref().map_or(Ok(Vec::new()), rates).map_err(|error| format!("--request-rate: {error}"))?;
+        if let Some(rate) = rates.iter().find(|rate| **rate * self.duration > f64::from(MOST_REQUESTS)) {
+            return Err(format!("--request-rate: {rate} requests a second for {} s are more than {MOST_REQUESTS}", self.duration));
+        }
         let prefill_contexts =
             if self.prefill_contexts.trim().is_empty() { Ok(Vec::new()) } else { parse_contexts(&self.prefill_contexts) };
         Ok(RunOptions {
@@ -216,7 +221,7 @@ impl MeasureArgs {
                 warmup_count: self.burst_warmup_request_count,
                 per_stream: self.burst_requests_per_concurrency,
             },
-            rates: self.request_rate.as_deref().map_or(Ok(Vec::new()), rates).map_err(|error| format!("--request-rate: {error}"))?,
+            rates,
             arrivals: self.arrivals,
             most_in_flight: self.max_in_flight,
             repeat: self.repeat,

@@ -1,6 +1,7 @@
 //! The load: connections, streams, and the exact record of what arrived when. It runs on threads
 //! of its own, and knows nothing of cells, scrapes or reports.
 
+mod alarm;
 mod answer;
 pub mod body;
 pub mod chunk;
@@ -10,10 +11,12 @@ pub mod files;
 pub mod head;
 pub mod health;
 mod json;
+mod pace;
 pub mod progress;
 pub mod record;
 mod repeat;
 pub mod request;
+pub mod schedule;
 mod socket;
 pub mod sse;
 pub mod stop;
@@ -23,5 +26,6 @@ mod threads;
 pub mod tick;
 pub mod tokens;
 
+pub use pace::Pace;
 pub use stream::LoadLimits;
 pub use threads::{Load, Streams, StreamsOptions};

@@ -11,6 +11,7 @@ pub struct Progress {
     last_us: AtomicU64,
     longest_gap_us: AtomicU64,
     finished: AtomicU32,
+    failures: AtomicU32,
     failed: AtomicBool,
     /// Between an answer's first output and its end.
     answering: AtomicBool,
@@ -39,6 +40,7 @@ impl Progress {
     }
 
     pub(super) fn stream_failed(&self) {
+        self.failures.fetch_add(1, Relaxed);
         self.answering.store(false, Relaxed);
         self.failed.store(true, Relaxed);
     }
@@ -55,7 +57,13 @@ impl Progress {
         self.finished.load(Relaxed)
     }
 
-    /// Whether the stream has failed: it will not send again.
+    /// Requests that ended, well or not.
+    #[must_use]
+    pub fn ended(&self) -> u32 {
+        self.finished() + self.failures.load(Relaxed)
+    }
+
+    /// Whether one of its requests has failed. Where streams restart by themselves it will not send again.
     #[must_use]
     pub fn has_failed(&self) -> bool {
         self.failed.load(Relaxed)

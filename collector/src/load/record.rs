@@ -235,7 +235,19 @@ impl RequestRecord {
     /// Whole-request output tokens: the usage, else the chunks.
     #[must_use]
     pub fn output_tokens(&self) -> u32 {
-        self.usage_tokens.filter(|usage| is_a_count(*usage, self.usage_reports, self.chunks)).unwrap_or(self.chunks)
+        self.usage_tokens.filter(|_| self.counted_by_usage()).unwrap_or(self.chunks)
+    }
+
+    /// Whether the output tokens are the server's usage, and not the chunks.
+    #[must_use]
+    pub fn counted_by_usage(&self) -> bool {
+        self.usage_tokens.is_some_and(|usage| is_a_count(usage, self.usage_reports, self.chunks))
+    }
+
+    /// How it failed, in the predecessor's way: the class and the words.
+    #[must_use]
+    pub fn failure_text(&self) -> String {
+        format!("{}: {}", self.outcome.as_str(), self.error.as_deref().unwrap_or("no reason known"))
     }
 
     /// Takes an arrival of this request into its times. `grown`: its usage is more than any before.

@@ -9,6 +9,7 @@ use rustix::event::epoll;
 
 use super::answer::{Answer, End, Sink, Stamp};
 use super::endpoint::{ConnectionError, Endpoint};
+use super::pace::Work;
 use super::progress::Progress;
 use super::record::{Outcome, RequestRecord, StreamRecord};
 use super::request::{PreparedRequest, RequestSource};
@@ -53,8 +54,8 @@ pub(super) struct Context<'a> {
     pub(super) limits: LoadLimits,
     /// Of all streams, by their number.
     pub(super) progress: &'a [Progress],
-    /// Requests to send at most; `None`: until stopped.
-    pub(super) max_requests: Option<u32>,
+    /// What makes the next request due.
+    pub(super) work: &'a Work,
     /// Output limit of a request.
     pub(super) max_tokens: u32,
     pub(super) epoll: OwnedFd,
@@ -73,6 +74,10 @@ pub(super) struct Context<'a> {
     pub(super) to_send: Vec<usize>,
     pub(super) to_prepare: Vec<usize>,
     pub(super) to_read: Vec<usize>,
+    /// Places of streams that wait for a request of the schedule; the last one was busy most lately.
+    pub(super) free: Vec<usize>,
+    /// Whether one was added.
+    pub(super) freed: bool,
 }
 
 impl Context<'_> {
@@ -144,7 +149,7 @@ impl Stream {
             unopened: None,
             waiting: false,
             request: None,
-            next: Some(context.source.prepare(stream, 0)),
+            next: context.work.cursor().is_none().then(|| context.source.prepare(stream, 0)),
             written: 0,
             reused: false,
             retried: false,
@@ -228,9 +233,15 @@ impl Stream {
 
     /// Sends the next request, which was due at `due_us`.
     pub(super) fn begin(&mut self, due_us: u64, context: &mut Context<'_>) {
+        let ordinal = u32::try_from(self.record.requests.len()).unwrap_or(u32::MAX);
+        let request = self.next.take().unwrap_or_else(|| context.source.prepare(self.record.stream, ordinal));
+        self.send(request, due_us, context);
+    }
+
+    /// Sends this request, which was due at `due_us`.
+    pub(super) fn send(&mut self, mut request: PreparedRequest, due_us: u64, context: &mut Context<'_>) {
         let stream = self.record.stream;
         let ordinal = u32::try_from(self.record.requests.len()).unwrap_or(u32::MAX);
-        let mut request = self.next.take().unwrap_or_else(|| context.source.prepare(stream, ordinal));
         let id = std::mem::take(&mut request.id);
         self.record.requests.push(RequestRecord::due(id, stream, ordinal, due_us));
         self.request = Some(request);
@@ -272,7 +283,7 @@ impl Stream {
                 self.phase = Phase::Reading;
                 if let Some(request) = self.record.requests.last_mut() {
                     request.written_us = Some(context.clock.now_us());
-                    if context.max_requests.is_none_or(|max| request.ordinal + 1 < max) {
+                    if context.work.may_go_on(request.ordinal) {
                         context.to_prepare.push(self.place);
                     }
                 }
@@ -362,7 +373,7 @@ impl Stream {
         }
         request.outcome = end.outcome;
         request.error = end.error;
-        let more = context.max_requests.is_none_or(|max| request.ordinal + 1 < max);
+        let more = context.work.may_go_on(request.ordinal);
         let progress = &context.progress[self.record.stream as usize];
         match end.outcome {
             Outcome::Finished => progress.request_finished(),
@@ -372,7 +383,12 @@ impl Stream {
         if !end.reusable {
             self.socket = None;
         }
-        if end.outcome == Outcome::Finished && more {
+        let survives = context.work.survives(end.outcome);
+        if survives && context.work.cursor().is_some() {
+            self.phase = Phase::Open;
+            context.free.push(self.place);
+            context.freed = true;
+        } else if survives && more {
             self.phase = Phase::Open;
             context.to_send.push(self.place);
         } else {
@@ -380,7 +396,8 @@ impl Stream {
         }
     }
 
-    fn end(&mut self, context: &mut Context<'_>) {
+    /// It sends nothing more.
+    pub(super) fn end(&mut self, context: &mut Context<'_>) {
         context.ended += usize::from(self.phase != Phase::Over);
         self.phase = Phase::Over;
         self.socket = None;

@@ -3,7 +3,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -12,11 +12,14 @@ use rustix::event::epoll;
 use rustix::time::Timespec;
 use tokio::sync::oneshot;
 
+use super::alarm::Alarm;
 use super::endpoint::Endpoint;
 use super::health::{ClientHealth, StampSource};
+use super::pace::{Ahead, Pace, Work};
 use super::progress::Progress;
 use super::record::StreamRecord;
 use super::request::RequestSource;
+use super::schedule::{Claim, Cursor};
 use super::stream::{Context, LoadLimits, Stream};
 use super::text::TextTap;
 use super::tick::{PERIOD_US, Ticker, Ticks};
@@ -30,8 +33,11 @@ const MOST_EXPECTED_ARRIVALS: usize = 1 << 15;
 const OPENING_AT_ONCE: usize = 64;
 /// Of the epoll's answer.
 const EVENTS: usize = 256;
-/// The place of the timer among the streams.
+/// The places of the timers among the streams.
 const TIMER: u64 = u64::MAX;
+const ALARM: u64 = u64::MAX - 1;
+/// From the start to the beginning of a schedule: all threads have heard of it by then.
+const SCHEDULE_LEAD_US: u64 = 5_000;
 /// Requests prepared before sockets are looked at again.
 const PREPARED_A_TURN: usize = 16;
 /// Between two looks at the flags while nothing flows.
@@ -73,6 +79,8 @@ pub struct StreamsOptions {
 struct Control {
     start: AtomicBool,
     stop: AtomicBool,
+    /// When a schedule begins, microseconds.
+    begin_us: AtomicU64,
     /// Streams that have not ended.
     alive: AtomicUsize,
 }
@@ -82,6 +90,7 @@ struct Group {
     endpoint: Arc<Endpoint>,
     source: Arc<dyn RequestSource>,
     options: StreamsOptions,
+    work: Arc<Work>,
     progress: Arc<[Progress]>,
     control: Arc<Control>,
     /// Their numbers.
@@ -123,6 +132,25 @@ impl Load {
     /// have failed. Nothing is sent before [`Streams::start`]. One group of streams runs at a time: another one
     /// waits for the end of the one before.
     pub async fn open(&self, endpoint: &Arc<Endpoint>, source: &Arc<dyn RequestSource>, options: &StreamsOptions) -> Streams {
+        self.open_paced(endpoint, source, options, &Pace::Closed).await
+    }
+
+    /// The same, with requests that are due by something else than the end of the one before. No more streams are
+    /// opened than there are requests.
+    pub async fn open_paced(
+        &self,
+        endpoint: &Arc<Endpoint>,
+        source: &Arc<dyn RequestSource>,
+        options: &StreamsOptions,
+        pace: &Pace,
+    ) -> Streams {
+        let most = match pace {
+            Pace::Closed => options.count,
+            Pace::Counted(total) => *total,
+            Pace::Scheduled(schedule) => schedule.len(),
+        };
+        let options = StreamsOptions { count: options.count.min(most), ..options.clone() };
+        let work = Arc::new(Work::new(pace, options.count, options.max_requests));
         let progress: Arc<[Progress]> = (0..options.count).map(|_| Progress::default()).collect();
         let control = Arc::new(Control { alive: AtomicUsize::new(options.count as usize), ..Control::default() });
         let (mut all_opened, mut all_done) = (Vec::new(), Vec::new());
@@ -134,6 +162,7 @@ impl Load {
                 endpoint: Arc::clone(endpoint),
                 source: Arc::clone(source),
                 options: options.clone(),
+                work: Arc::clone(&work),
                 progress: Arc::clone(&progress),
                 control: Arc::clone(&control),
                 streams: (first..options.count).step_by(self.threads.len()).collect(),
@@ -150,7 +179,7 @@ impl Load {
         for opened in all_opened {
             let _ = opened.await;
         }
-        Streams { count: options.count, progress, control, done: all_done }
+        Streams { clock: self.clock, count: options.count, progress, control, done: all_done }
     }
 }
 
@@ -178,7 +207,7 @@ impl Drop for LoadThread {
 
 /// Runs a group to its end and hands over what it leaves behind.
 fn carry(clock: Clock, group: Group) {
-    let Group { endpoint, source, options, progress, control, streams, opened, done } = group;
+    let Group { endpoint, source, options, work, progress, control, streams, opened, done } = group;
     // Without an event queue there is nothing to run: both waits end, and the records are empty.
     let Ok(epoll) = epoll::create(epoll::CreateFlags::CLOEXEC) else { return };
     let mut context = Context {
@@ -187,7 +216,7 @@ fn carry(clock: Clock, group: Group) {
         source: source.as_ref(),
         limits: options.limits,
         progress: &progress,
-        max_requests: options.max_requests,
+        work: &work,
         max_tokens: options.max_tokens,
         epoll,
         real: RealClock::read(),
@@ -200,12 +229,17 @@ fn carry(clock: Clock, group: Group) {
         to_send: Vec::new(),
         to_prepare: Vec::new(),
         to_read: Vec::new(),
+        free: Vec::new(),
+        freed: false,
     };
     let expected = (options.max_tokens as usize).saturating_mul(2).min(MOST_EXPECTED_ARRIVALS);
     let mut streams: Vec<Stream> =
         streams.into_iter().enumerate().map(|(place, stream)| Stream::new(place, stream, expected, &context)).collect();
-    let mut turns = Turns { events: Vec::with_capacity(EVENTS), ticker: None, told: 0 };
+    let mut turns = Turns { events: Vec::with_capacity(EVENTS), ticker: None, due: None, told: 0 };
     turns.open(&mut streams, &mut context, &control);
+    if let Some(cursor) = work.cursor() {
+        turns.due = Due::new(clock, cursor, streams.len(), &mut context);
+    }
     let _ = opened.send(());
     let (started, stopped) = (|| control.start.load(Ordering::Acquire), || control.stop.load(Ordering::Acquire));
     while !started() && !stopped() {
@@ -242,14 +276,60 @@ fn carry(clock: Clock, group: Group) {
 struct Turns {
     events: Vec<epoll::Event>,
     ticker: Option<Ticker>,
+    /// Where requests are due by the time.
+    due: Option<Due>,
     /// Streams whose end was told.
     told: usize,
+}
+
+/// A schedule as one thread takes from it.
+struct Due {
+    alarm: Alarm,
+    ahead: Ahead,
+    begin_us: u64,
+}
+
+impl Due {
+    /// All streams are free and the first requests are prepared. `None`: the system gives no timer.
+    fn new(clock: Clock, cursor: &Cursor, streams: usize, context: &mut Context<'_>) -> Option<Self> {
+        let alarm = Alarm::new(clock).ok()?;
+        epoll::add(&context.epoll, &alarm, epoll::EventData::new_u64(ALARM), epoll::EventFlags::IN).ok()?;
+        let mut ahead = Ahead::default();
+        while ahead.is_short(cursor) {
+            ahead.prepare(cursor, context.source);
+        }
+        context.free.extend((0..streams).rev());
+        context.freed = true;
+        Some(Self { alarm, ahead, begin_us: 0 })
+    }
+
+    /// Sends what is due, as long as a connection is free, and sets the alarm for the next.
+    fn send(&mut self, cursor: &Cursor, streams: &mut [Stream], context: &mut Context<'_>) {
+        context.freed = false;
+        while let Some(place) = context.free.last().copied() {
+            // The schedule has a beginning, before which nothing is due.
+            let Some(since_us) = context.clock.now_us().checked_sub(self.begin_us) else { return self.alarm.set(self.begin_us) };
+            match cursor.claim(since_us) {
+                Claim::Yours { number, due_us } => {
+                    context.free.pop();
+                    let request = self.ahead.take(number).unwrap_or_else(|| context.source.prepare(number, 0));
+                    streams[place].send(request, self.begin_us + due_us, context);
+                }
+                Claim::Later(due_us) => return self.alarm.set(self.begin_us + due_us),
+                Claim::Over => {
+                    let free = std::mem::take(&mut context.free);
+                    return free.into_iter().for_each(|place| streams[place].end(context));
+                }
+            }
+        }
+    }
 }
 
 /// What woke the thread.
 #[derive(Clone, Copy, Default)]
 struct Woken {
     by_timer: bool,
+    by_alarm: bool,
     by_streams: bool,
 }
 
@@ -281,12 +361,22 @@ impl Turns {
             return;
         }
         self.ticker = Some(ticker);
-        streams.iter_mut().for_each(|stream| stream.begin(start_us, context));
+        let cursor = context.work.cursor();
+        if cursor.is_none() {
+            streams.iter_mut().for_each(|stream| stream.begin(start_us, context));
+        } else if let Some(due) = &mut self.due {
+            due.begin_us = control.begin_us.load(Ordering::Acquire);
+        } else {
+            // Without an alarm nothing would ever be due.
+            return;
+        }
         // Some may have ended in their beginning.
         self.tell(context, control);
         let (mut ticks, mut places) = (0, Vec::new());
         while context.ended < streams.len() && !control.stop.load(Ordering::Acquire) {
-            let working = !(context.to_read.is_empty() && context.to_send.is_empty() && context.to_prepare.is_empty());
+            let ahead = self.due.as_ref().zip(cursor).is_some_and(|(due, cursor)| due.ahead.is_short(cursor));
+            let idle = context.to_read.is_empty() && context.to_send.is_empty() && context.to_prepare.is_empty();
+            let working = !idle || context.freed || ahead;
             let woken = self.wait(working.then_some(Duration::ZERO), streams, context);
             // Everything that has arrived is read before anything is sent, and sent before anything is prepared.
             std::mem::swap(&mut context.to_read, &mut places);
@@ -294,7 +384,20 @@ impl Turns {
             std::mem::swap(&mut context.to_send, &mut places);
             for place in places.drain(..) {
                 let due_us = streams[place].ended_us();
-                streams[place].begin(due_us, context);
+                if context.work.take() {
+                    streams[place].begin(due_us, context);
+                } else {
+                    streams[place].end(context);
+                }
+            }
+            if let Some((due, cursor)) = self.due.as_mut().zip(cursor) {
+                if woken.by_alarm {
+                    due.alarm.heard();
+                }
+                if woken.by_alarm || context.freed {
+                    due.send(cursor, streams, context);
+                }
+                (0..PREPARED_A_TURN).for_each(|_| due.ahead.prepare(cursor, context.source));
             }
             for _ in 0..PREPARED_A_TURN {
                 let Some(place) = context.to_prepare.pop() else { break };
@@ -345,7 +448,10 @@ impl Turns {
                     woken.by_streams = true;
                     stream.ready(flags.intersects(over), context);
                 }
-                None => woken.by_timer |= place == TIMER,
+                None => {
+                    woken.by_timer |= place == TIMER;
+                    woken.by_alarm |= place == ALARM;
+                }
             }
         }
         woken
@@ -355,6 +461,7 @@ impl Turns {
 /// Streams that are open.
 #[derive(Debug)]
 pub struct Streams {
+    clock: Clock,
     count: u32,
     progress: Arc<[Progress]>,
     control: Arc<Control>,
@@ -368,14 +475,23 @@ impl Drop for Streams {
 }
 
 impl Streams {
-    /// Lets all streams send.
-    pub fn start(&self) {
+    /// Lets all streams send. When a schedule begins, microseconds on the run's clock; any other begins now.
+    pub fn start(&self) -> u64 {
+        let begin_us = self.clock.now_us() + SCHEDULE_LEAD_US;
+        self.control.begin_us.store(begin_us, Ordering::Release);
         self.control.start.store(true, Ordering::Release);
+        begin_us
     }
 
     /// Cuts all streams.
     pub fn stop(&self) {
         self.control.stop.store(true, Ordering::Release);
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        self.count
     }
 
     /// How far each stream is.

@@ -12,6 +12,8 @@ use super::record::{Arrival, StreamRecord, is_a_count};
 pub enum TokenSource {
     /// Usage came along with the chunks.
     ContinuousUsage,
+    /// Usage of requests that finished, each taken as a whole.
+    CompletedUsage,
     /// Usage came at the end; its tokens were spread over the request's chunks.
     FinalUsageSpread,
     /// Nothing but chunks is known: each counted as one token.
@@ -24,6 +26,7 @@ impl TokenSource {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::ContinuousUsage => "openai_continuous_usage",
+            Self::CompletedUsage => "openai_completed_usage",
             Self::FinalUsageSpread => "openai_final_usage_spread",
             Self::ChunksFallback => "openai_stream_chunks_fallback",
         }

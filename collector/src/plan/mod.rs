@@ -156,6 +156,16 @@ impl PlannedCell {
     pub fn sustained(context_tokens: u32, concurrency: u32, max_tokens: u32) -> Self {
         Self { layer: Layer::Sustained, load: CellLoad::Sustained, context_tokens, concurrency, max_tokens, clamped_from: None, repeat: 1 }
     }
+
+    /// Connections it opens, at most; a schedule lasts for `duration_s`.
+    #[must_use]
+    pub fn connections(&self, duration_s: f64) -> u32 {
+        match self.load {
+            CellLoad::Sustained => self.concurrency,
+            CellLoad::Requests { count, warmup } => self.concurrency.min(count.max(warmup)),
+            CellLoad::Rate { per_s, .. } => self.concurrency.min((per_s * duration_s).ceil() as u32 + 1),
+        }
+    }
 }
 
 impl PlannedCell {
@@ -269,7 +279,9 @@ pub fn plan(input: &PlanInput) -> Plan {
     let mut plan = Plan::default();
     let mut once = Vec::new();
     for (layer, load, context_tokens, concurrency) in places(input) {
-        match judge(input, context_tokens, concurrency) {
+        // The most that may be under way in an open loop is no number that will be: one has to fit.
+        let at_once = if layer == Layer::OpenLoop { 1 } else { concurrency };
+        match judge(input, context_tokens, at_once) {
             Ok((max_tokens, clamped_from)) => {
                 once.push(PlannedCell { layer, load, context_tokens, concurrency, max_tokens, clamped_from, repeat: 1 });
             }

@@ -3,9 +3,10 @@
 use super::arrivals::ArrivalsLimit;
 use super::found;
 use crate::calibrate::Calibration;
-use crate::cell::measurement::{CellMeasurement, Window};
+use crate::cell::measurement::{CellMeasurement, FailurePhase, Window};
 use crate::load::record::{Outcome, RequestRecord};
 use crate::load::tokens::TokenTimeline;
+use crate::plan::CellLoad;
 use crate::scrape::snapshot::GaugeStats;
 use tokscope_shared::field::{Field, List, Num};
 use tokscope_shared::report::cell::Cell;
@@ -18,6 +19,8 @@ use tokscope_shared::verdict;
 /// What a cell's report needs besides its measurement.
 #[derive(Clone, Debug)]
 pub struct CellContext<'a> {
+    /// `benchmark_mode`.
+    pub mode: &'a str,
     /// How prompts relate.
     pub prompts: &'a str,
     /// Prompt tokens reached, and how they were counted.
@@ -34,7 +37,7 @@ pub struct CellContext<'a> {
 pub fn cell(measured: &CellMeasurement, context: &CellContext<'_>) -> Cell {
     let requests: Vec<&RequestRecord> = measured.streams.iter().flat_map(|stream| &stream.requests).collect();
     let mut cell = Cell::default();
-    rate(&mut cell, measured);
+    rate(&mut cell, measured, context.mode);
     latencies(&mut cell, &requests, measured);
     server(&mut cell, measured, context);
     scheduler(&mut cell, measured);
@@ -61,17 +64,22 @@ pub fn cell(measured: &CellMeasurement, context: &CellContext<'_>) -> Cell {
     cell
 }
 
-fn rate(cell: &mut Cell, measured: &CellMeasurement) {
+fn rate(cell: &mut Cell, measured: &CellMeasurement, mode: &str) {
     let tps = measured.aggregate_tps();
     let seconds = Field::opt(measured.window.as_ref().map(Window::seconds));
     let tokens = measured.tokens.as_ref();
     let source = tokens.and_then(|tokens| tokens.source).map(super::super::load::tokens::TokenSource::as_str);
-    let failed = measured.failed_streams() > 0;
+    let (completed, failures) = measured.completed_and_failed();
+    let failed = failures > 0 || (measured.failure.is_some() && measured.failure_phase == Some(FailurePhase::Warmup));
+    let (count, warmup) = match measured.cell.load {
+        CellLoad::Requests { count, warmup } => (count, warmup),
+        CellLoad::Sustained | CellLoad::Rate { .. } => (0, 0),
+    };
     cell.concurrency = Field::int(measured.id.concurrency);
     cell.context_tokens = Field::int(measured.id.context_tokens);
-    cell.benchmark_mode = Field::text("duration");
-    cell.request_count_target = Field::int(0);
-    cell.warmup_request_count = Field::int(0);
+    cell.benchmark_mode = Field::text(mode);
+    cell.request_count_target = Field::int(count);
+    cell.warmup_request_count = Field::int(warmup);
     cell.measurement_seconds = seconds.clone();
     cell.measurement_wall_seconds = seconds;
     cell.client_output_tokens = Field::or_null(tokens.map(|tokens| tokens.tokens.into()));
@@ -86,8 +94,10 @@ fn rate(cell: &mut Cell, measured: &CellMeasurement) {
     cell.per_request_avg_tps = Field::opt(tps.map(|tps| tps / f64::from(measured.id.concurrency)));
     cell.total_tokens = cell.client_output_tokens.clone();
     cell.wall_time = Field::num(measured.ended_us.saturating_sub(measured.started_us) as f64 / 1e6);
-    let failures = measured.failed_streams();
-    cell.num_completed = Field::count((measured.streams.len() - failures) as u64);
+    if count > 0 {
+        cell.wall_time = cell.measurement_seconds.clone();
+    }
+    cell.num_completed = Field::count(completed as u64);
     cell.num_errors = Field::count(failures as u64);
 }
 
@@ -230,12 +240,13 @@ fn scheduler(cell: &mut Cell, measured: &CellMeasurement) {
     cell.max_queue_reqs = max_of(waiting);
     cell.queue_fraction = Field::opt(waiting.map(|gauge| (gauge.above_zero * 1e3).round() / 1e3));
     let busy = running.is_some_and(|gauge| gauge.max > 0.0) || waiting.is_some_and(|gauge| gauge.max > 0.0);
-    cell.underfilled = Field::or_null(running.map(|gauge| asked > 1.0 && busy && gauge.mean < 0.98 * asked));
-    let few = running.is_some_and(|gauge| asked > 1.0 && (gauge.max < asked || gauge.mean < 0.95 * asked));
+    let sustained = measured.is_sustained();
+    cell.underfilled = Field::or_null(running.map(|gauge| sustained && asked > 1.0 && busy && gauge.mean < 0.98 * asked));
+    let few = sustained && running.is_some_and(|gauge| asked > 1.0 && (gauge.max < asked || gauge.mean < 0.95 * asked));
     let queued = waiting.is_some_and(|gauge| gauge.max > 0.0);
     cell.capacity_limited = Field::Is(measured.warmup.timed_out || few || queued);
     cell.warmup_timed_out = Field::Is(measured.warmup.timed_out);
-    let phase = measured.failure_phase.map(super::super::cell::measurement::FailurePhase::as_str);
+    let phase = measured.failure_phase.map(FailurePhase::as_str);
     cell.ready_reason = Field::text(phase.unwrap_or(&measured.warmup.ready_reason));
     cell.timeout_reason = Field::text(&measured.warmup.timeout_reason);
 }

@@ -43,7 +43,7 @@ fn gaps(timeline: &TokenTimeline, window: &Window, share: fn(f64, u32) -> (f64, 
 }
 
 /// Of values in µs with how often each occurs.
-fn distribution(mut values: Vec<(f64, u32)>) -> Distribution {
+pub(super) fn distribution(mut values: Vec<(f64, u32)>) -> Distribution {
     values.retain(|(_, weight)| *weight > 0);
     values.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
     let mut histogram = Histogram::default();

@@ -14,6 +14,8 @@ const STALL_GAPS: u64 = 10;
 const OTHERS: f64 = 0.25;
 /// Chunks of a stream that are closer than this came together.
 const TOGETHER_US: u64 = 2_000;
+/// Share of the window for which most streams may stand between two answers.
+const TOGETHER: f64 = 0.02;
 /// Share of the window's tokens that one piece may hold.
 const COARSE: f64 = 0.03;
 /// Share of the streams' time that may pass between two requests.
@@ -56,9 +58,13 @@ pub(super) fn found_while_measuring(measured: &CellMeasurement, timeline: &Token
     }
     if let Some(window) = &measured.window {
         reasons.extend(stalled(timeline, window, measured));
-        reasons.extend(underfilled(measured, window));
-        reasons.extend(coarse(timeline, window));
-        reasons.extend(late_requests(measured, window));
+        // Neither a finite number of requests nor a schedule keeps all streams busy, nor do edges cut them.
+        if measured.is_sustained() {
+            reasons.extend(underfilled(measured, window));
+            reasons.extend(coarse(timeline, window));
+            reasons.extend(late_requests(measured, window));
+            reasons.extend(restarts_together(measured, window));
+        }
     }
     reasons.extend(one_piece(measured));
     reasons.extend(below_chunks(measured));
@@ -142,6 +148,43 @@ fn underfilled(measured: &CellMeasurement, window: &Window) -> Option<Reason> {
     let busy: u64 = measured.streams.iter().flat_map(|stream| &stream.requests).filter_map(decoding).sum();
     let mean = busy as f64 / 1e6 / window.seconds();
     (mean < 0.9 * asked).then(|| Reason::new("underfilled", format!("{mean:.1} of {asked:.0} streams were decoding on average")))
+}
+
+/// The share of the window in which most streams were between two answers, where that came about because they ended
+/// together: it hangs on where the window's edges happen to lie.
+fn restarts_together(measured: &CellMeasurement, window: &Window) -> Option<Reason> {
+    let streams = measured.streams.len();
+    let mut steps: Vec<(u64, i32)> = Vec::new();
+    for stream in &measured.streams {
+        for pair in stream.requests.windows(2) {
+            let [before, after] = pair else { continue };
+            let (Some(from), Some(to)) = (before.last_us, after.first_token_us) else { continue };
+            let (from, to) = (from.max(window.start_us), to.min(window.end_us));
+            if from < to {
+                steps.extend([(from, 1), (to, -1)]);
+            }
+        }
+    }
+    // At the same instant those that go on come first: it is no overlap.
+    steps.sort_unstable();
+    let (mut between, mut since, mut times, mut together_us) = (0, None, 0, 0);
+    for (t_us, step) in steps {
+        between += step;
+        let most = usize::try_from(between).is_ok_and(|between| 2 * between > streams);
+        match (most, since) {
+            (true, None) => (since, times) = (Some(t_us), times + 1),
+            (false, Some(from)) => (since, together_us) = (None, together_us + t_us - from),
+            _ => {}
+        }
+    }
+    let share = together_us as f64 / 1e6 / window.seconds();
+    (streams > 1 && share >= TOGETHER).then(|| {
+        let text = format!(
+            "streams restarted together {times} times: for {:.0} % of the window less than half of them were decoding",
+            share * 100.0
+        );
+        Reason::new("restarts-together", text)
+    })
 }
 
 /// The share of the window's tokens that came in one piece.
@@ -263,6 +306,11 @@ mod tests {
 
     /// The codes found of one stream's requests, in a window of 4 s.
     fn codes(requests: Vec<RequestRecord>) -> Vec<String> {
+        codes_of(vec![requests])
+    }
+
+    /// The codes found of several streams.
+    fn codes_of(streams: Vec<Vec<RequestRecord>>) -> Vec<String> {
         let measured = CellMeasurement {
             id: CellId { index: 0, layer: crate::plan::Layer::Sustained, repeat: 1, context_tokens: 0, concurrency: 1 },
             cell: PlannedCell::sustained(0, 1, 100),
@@ -272,8 +320,9 @@ mod tests {
             scout: None,
             warmup: Warmup::default(),
             window: Some(Window { start_us: 0, end_us: 4_000_000 }),
+            open_loop: None,
             tokens: None,
-            streams: vec![StreamRecord { requests, ..StreamRecord::default() }],
+            streams: streams.into_iter().map(|requests| StreamRecord { requests, ..StreamRecord::default() }).collect(),
             server: ServerWindow::default(),
             client: ClientHealth::default(),
             interrupted: false,
@@ -290,6 +339,25 @@ mod tests {
         let mut requests: Vec<_> = (0..4).map(|i| usual(i * 1_000_000)).collect();
         requests.iter_mut().for_each(change);
         codes(requests)
+    }
+
+    #[test]
+    fn streams_that_restart_together_are_told_from_those_that_restart_in_turn() {
+        // Each waits 200 ms for its first token, of every second.
+        let stream = |offset_us: u64| -> Vec<RequestRecord> {
+            let waits = |i: u64| RequestRecord {
+                first_token_us: Some(i * 1_000_000 + offset_us + 200_000),
+                last_us: Some(i * 1_000_000 + offset_us + 1_000_000),
+                ..usual(i * 1_000_000 + offset_us)
+            };
+            (0..4).map(waits).collect()
+        };
+        let together = codes_of(vec![stream(0), stream(10_000), stream(5_000)]);
+        assert!(together.contains(&"restarts-together".to_owned()), "{together:?}");
+        let in_turn = codes_of(vec![stream(0), stream(300_000), stream(600_000)]);
+        assert!(!in_turn.contains(&"restarts-together".to_owned()), "{in_turn:?}");
+        let alone = codes_of(vec![stream(0)]);
+        assert!(!alone.contains(&"restarts-together".to_owned()), "one stream is always together: {alone:?}");
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod found;
 mod loops;
 mod methodology;
 mod missing;
+mod open_loop;
 mod options;
 mod own_cell;
 mod prefill;

@@ -29,6 +29,7 @@ pub(super) fn cell(measured: &CellMeasurement, context: &CellContext<'_>, timeli
         reconciled: Field::Is(reconciled(measured)),
         prompt: Field::Is(prompt(measured, context)),
         distributions: measured.window.as_ref().map_or(Field::Null, |window| Field::Is(distributions(&measured.streams, timeline, window))),
+        open_loop: measured.open_loop.as_ref().map_or(Field::Null, |asked| Field::Is(super::open_loop::open_loop(measured, asked))),
         machine: Field::Null,
         series: Field::Is(CellSeries {
             tokens_per_s: Field::Is(measured.window.as_ref().map_or_else(List::default, |window| {

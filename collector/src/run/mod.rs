@@ -18,7 +18,7 @@ use crate::load::health::Lateness;
 use crate::load::record::Outcome;
 use crate::load::stop::Stop;
 use crate::load::{Load, LoadLimits};
-use crate::plan::{LeftOut, MIN_OUTPUT_TOKENS, Plan, PlanInput, PlannedCell, plan};
+use crate::plan::{Layer, LeftOut, MIN_OUTPUT_TOKENS, Plan, PlanInput, PlannedCell, plan};
 use crate::prefill::{self, Ahead, Finding, PrefillContexts, PrefixCache, StandaloneOptions, prefix_cache};
 use crate::prompt::{self, PromptOptions, Prompts};
 use crate::report::{self, ArrivalsLimit, CellContext, Options, RunRecord, Server, Status};
@@ -93,7 +93,7 @@ pub async fn run(options: &RunOptions, clock: Clock, events: &Events, stop: Stop
     if first {
         return Err(RunError::NothingFits(prepared.plan.left_out));
     }
-    let most = prepared.plan.cells.iter().map(|cell| cell.concurrency).max().unwrap_or(1);
+    let most = prepared.plan.cells.iter().map(|cell| cell.connections(options.duration_s)).max().unwrap_or(1);
     raise_open_files(most)?;
     let to_come = prepared.plan.cells.iter().filter(|cell| !kept.is_done(cell)).count();
     events.emit(Event::Planned { cells: to_come, window_us: (options.duration_s * 1e6) as u64 });
@@ -369,6 +369,7 @@ impl Session<'_> {
             warmup_timeout_us: Some((options.cell_warmup_timeout_s * 1e6) as u64).filter(|us| *us > 0),
             ignore_eos: !options.respect_eos,
             temperature: options.temperature,
+            seed: options.seed,
             loop_guard: options.loop_guard,
             ..CellOptions::default()
         }
@@ -380,6 +381,7 @@ impl Session<'_> {
         report::cell(
             measured,
             &CellContext {
+                mode: mode(measured.id.layer, self.options.burst.request_count > 0),
                 prompts: self.options.prompts.as_str(),
                 prompt_tokens: text.map(|text| (text.prompt_tokens, text.counted_by.as_str())),
                 accept_len_ref: self.options.accept_len_ref,
@@ -408,16 +410,27 @@ fn announce(options: &RunOptions, target: &Target, events: &Events) {
     target.warnings.iter().for_each(|line| events.emit(Event::Warning(line.clone())));
 }
 
+/// `benchmark_mode`. `finite`: the matrix itself is one of finite requests.
+fn mode(layer: Layer, finite: bool) -> &'static str {
+    match (layer, finite) {
+        (Layer::Sustained, _) => "duration",
+        (Layer::Burst, true) => "request-count",
+        (Layer::Burst, false) => "burst-e2e",
+        (Layer::OpenLoop, _) => "open-loop",
+    }
+}
+
 /// Whether no stream of the cell reached the server.
 fn never_connected(measured: &CellMeasurement) -> bool {
     let mut requests = measured.streams.iter().flat_map(|stream| &stream.requests).peekable();
     requests.peek().is_some() && requests.all(|request| request.outcome == Outcome::Connect)
 }
 
-/// The client's own error at each concurrency of these cells, where it isn't known yet.
+/// The client's own error at each concurrency of these cells, where it isn't known yet. The open loop's is no more than
+/// a limit.
 async fn calibrations(cells: &[PlannedCell], known: &[Calibration], events: &Events, stop: &Stop) -> Vec<Calibration> {
-    let levels: BTreeSet<u32> =
-        cells.iter().map(|cell| cell.concurrency).filter(|level| known.iter().all(|known| known.concurrency != *level)).collect();
+    let levels = cells.iter().filter(|cell| cell.layer != Layer::OpenLoop).map(|cell| cell.concurrency);
+    let levels: BTreeSet<u32> = levels.filter(|level| known.iter().all(|known| known.concurrency != *level)).collect();
     let mut found = Vec::new();
     for concurrency in levels {
         match calibrate(&CalibrateOptions::before_a_run(concurrency), stop.clone()).await {

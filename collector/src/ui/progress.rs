@@ -83,6 +83,10 @@ impl Progress {
                 };
                 self.show(cell, &what, t_us);
             }
+            Event::Requests { cell, done, total, elapsed_us, tokens } => {
+                let rate = *tokens as f64 / (*elapsed_us as f64 / 1e6).max(0.001);
+                self.show(cell, &format!("{done}/{total} requests  {rate:.1} tok/s"), t_us);
+            }
             Event::CellDone { .. } | Event::CellError { .. } | Event::LoopFound { .. } | Event::CellSkipped { .. } => {
                 self.done += 1;
                 self.eta.cell_ended(t_us);
@@ -90,8 +94,10 @@ impl Progress {
             _ => {}
         }
         // What the changing line says anyway needs no line of its own.
-        let passing =
-            matches!(stamped.event, Event::CellStart { .. } | Event::Ready { .. } | Event::DrainWait { .. } | Event::Drained { .. });
+        let passing = matches!(
+            stamped.event,
+            Event::CellStart { .. } | Event::Ready { .. } | Event::MeasureStart { .. } | Event::DrainWait { .. } | Event::Drained { .. }
+        );
         if self.bar.is_some() && passing {
             return;
         }

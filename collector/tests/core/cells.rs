@@ -50,6 +50,12 @@ async fn measure(server: &Server) -> (CellMeasurement, Vec<String>) {
 
 /// Measures a cell of each concurrency, one after the other; all their events.
 pub(crate) async fn measure_each(server: &Server, concurrency: &[u32], options: &CellOptions) -> (Vec<CellMeasurement>, Vec<Event>) {
+    let cells: Vec<PlannedCell> = concurrency.iter().map(|concurrency| PlannedCell::sustained(0, *concurrency, 4096)).collect();
+    measure_all(server, &cells, options).await
+}
+
+/// Measures these cells, one after the other; all their events.
+pub(crate) async fn measure_all(server: &Server, planned: &[PlannedCell], options: &CellOptions) -> (Vec<CellMeasurement>, Vec<Event>) {
     let clock = Clock::start();
     let target =
         Target::detect(&TargetOptions { host: format!("http://{}", server.addr), ..TargetOptions::default() }, &mut |_| {}).await.unwrap();
@@ -69,9 +75,8 @@ pub(crate) async fn measure_each(server: &Server, concurrency: &[u32], options: 
         isolation: &Isolation::new(),
     };
     let mut cells = Vec::new();
-    for (index, concurrency) in concurrency.iter().enumerate() {
-        let cell = PlannedCell::sustained(0, *concurrency, 4096);
-        cells.push(bench.measure(index, cell, options, &Stop::never()).await);
+    for (index, cell) in planned.iter().enumerate() {
+        cells.push(bench.measure(index, *cell, options, &Stop::never()).await);
     }
     let mut events = Vec::new();
     while let Ok(stamped) = heard.try_recv() {

@@ -212,6 +212,8 @@ section! {
         @always prompt: Prompt,
         /// Distributions of what fell into the window.
         @always distributions: Distributions,
+        /// The schedule and what became of it; null where requests were not due by one.
+        @always open_loop: OpenLoop,
         /// State of the machine; null where nothing was sampled.
         @always machine: Value,
         /// Columns of the cell.
@@ -331,6 +333,50 @@ section! {
         /// Share of the prompt tokens of the cell's requests that came from the prefix cache, 0 to 1; null where the
         /// server doesn't tell.
         cached_share: Num,
+    }
+
+    /// Requests that were due by a schedule, whatever the server did.
+    pub struct OpenLoop {
+        /// Requests a second asked for.
+        @always asked_per_s: Num,
+        /// How the gaps were made: `constant` or `poisson`.
+        @always arrivals: String,
+        /// Requests of the schedule.
+        @always scheduled: Int,
+        /// Of them: sent.
+        @always sent: Int,
+        /// Never begun: no connection was free until answers were given up.
+        @always unsent: Int,
+        /// Answered to the end.
+        @always finished: Int,
+        /// Ended with an error.
+        @always failed: Int,
+        /// Unanswered when answers were given up.
+        @always cut: Int,
+        /// Sent more than 50 ms after they were due.
+        @always late: Int,
+        /// The schedule's requests by its length: the rate asked for, in whole requests.
+        @always scheduled_per_s: Num,
+        /// Requests sent, by the time until the last one was sent, the schedule's length at least.
+        @always sent_per_s: Num,
+        /// Requests answered to the end, by the time until the last token of all, the schedule's length at least.
+        @always finished_per_s: Num,
+        /// Tokens of these requests by the same time.
+        @always goodput_tps: Num,
+        /// Connections, and so the most requests that could be under way.
+        @always connections: Int,
+        /// Most that were under way.
+        @always most_in_flight: Int,
+        /// Seconds after the schedule's end for which answers were waited for.
+        @always answer_limit_s: Num,
+        /// Whether some were still missing then.
+        @always answer_limit_reached: bool,
+        /// From due to sent, of all requests sent.
+        @always schedule_delay_s: Distribution,
+        /// From due to the first token, of all requests with one.
+        @always ttft_from_due_s: Distribution,
+        /// From due to the last token, of all requests that were answered to the end.
+        @always latency_from_due_s: Distribution,
     }
 
     /// Distributions, in seconds.

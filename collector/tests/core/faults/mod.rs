@@ -4,6 +4,7 @@
 mod bytes;
 mod counts;
 mod isolation;
+mod pace;
 mod sending;
 mod texts;
 mod windows;
@@ -79,6 +80,11 @@ impl Count {
     /// One more; how many there were.
     fn add(&self) -> usize {
         self.0.fetch_add(1, Ordering::SeqCst)
+    }
+
+    /// At least so many from now on.
+    fn raise(&self, n: usize) {
+        self.0.fetch_max(n, Ordering::SeqCst);
     }
 
     /// A step that waits until there are `n`.

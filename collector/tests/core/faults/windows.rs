@@ -23,6 +23,7 @@ pub(super) fn reported(measured: &CellMeasurement) -> Cell {
     report::cell(
         measured,
         &CellContext {
+            mode: "duration",
             prompts: "shared",
             prompt_tokens: None,
             accept_len_ref: 0.0,
