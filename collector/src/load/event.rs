@@ -94,14 +94,18 @@ impl Leaves {
         self.filled = self.filled & !part | if filled { part } else { 0 };
     }
 
-    /// Of several names for a reasoning the last one with anything in it counts: some servers write it twice.
+    /// Of several names for a text the last one with anything in it counts: some servers write it twice, or the other
+    /// one as `null`.
     #[inline(always)]
     fn place(&mut self, part: u8, text: std::ops::Range<usize>) {
+        if text.is_empty() {
+            return;
+        }
         // No event is as long as 4 GB.
         let place = Place { start: text.start as u32, end: text.end as u32 };
         if part & (part::CONTENT | part::TEXT) != 0 {
             self.content = place;
-        } else if part & (part::REASONING | part::REASONING_CONTENT | part::REASONING_TEXT) != 0 && !text.is_empty() {
+        } else if part & (part::REASONING | part::REASONING_CONTENT | part::REASONING_TEXT) != 0 {
             self.reasoning = place;
         }
     }

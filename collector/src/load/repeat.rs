@@ -197,6 +197,17 @@ mod tests {
     }
 
     #[test]
+    fn a_text_beside_an_absent_one_is_the_same_both_ways() {
+        for behind in ["\"text\":null", "\"text\":\"\"", "\"text\":[]", "\"text\":\"b\""] {
+            let event = |text: &str| format!(r#"{{"choices":[{{"delta":{{"content":"{text}"}},{behind}}}]}}"#);
+            assert!(is_alike(&event("a"), &event("a")), "{behind}");
+            assert!(is_alike(&event(""), &event("a")), "{behind}");
+            let expected: &[u8] = if behind.ends_with("\"b\"") { b"b" } else { b"a" };
+            assert_eq!(parse(event("a").as_bytes()).unwrap().content, expected, "{behind}");
+        }
+    }
+
+    #[test]
     fn the_role_and_the_absence_of_usage_are_part_of_the_likeness() {
         let event = |text: &str| format!(r#"{{"choices":[{{"delta":{{"role":"assistant","content":"{text}"}}}}],"usage":null}}"#);
         assert!(is_alike(&event(""), &event("a")));
