@@ -412,8 +412,11 @@ fn pausing() -> u16 {
 #[test]
 fn a_stream_that_stands_still_is_seen_in_the_verdict_and_in_every_second() {
     let dir = tempfile::tempdir().unwrap();
-    let (report, text, code) =
-        run(dir.path(), pausing(), &["--concurrency", "1", "--contexts", "0", "--duration", "6", "--cell-warmup-timeout-seconds", "4"]);
+    let (report, text, code) = run(
+        dir.path(),
+        pausing(),
+        &["--concurrency", "1", "--contexts", "0", "--duration", "6", "--cell-warmup-timeout-seconds", "4", "--decode-warmup-seconds", "0"],
+    );
     assert_eq!(code, 0, "{text}");
     let cell = &report["results"][0];
     let codes: Vec<&str> = cell["tokscope"]["reasons"].as_array().unwrap().iter().map(|reason| reason["code"].as_str().unwrap()).collect();

@@ -123,6 +123,8 @@ impl Session<'_> {
         let seconds = (prepared.load.clock().now_us() - begun_us) as f64 / 1e6;
         let (records, _) = streams.join(Duration::from_secs(5)).await;
         let mut requests = records.iter().flat_map(|record| &record.requests);
-        requests.all(|request| request.outcome == Outcome::Finished).then_some(seconds)
+        // An answer beyond its limit is cut, and was an answer.
+        let answered = |outcome| matches!(outcome, Outcome::Finished | Outcome::CutByUs) && !self.stop.is_stopped();
+        requests.all(|request| answered(request.outcome)).then_some(seconds)
     }
 }
