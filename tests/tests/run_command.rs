@@ -16,7 +16,7 @@ fn simulator(args: &[&str]) -> Running {
 /// Runs a matrix; gives the report as JSON, what was printed and the exit code.
 fn run(folder: &Path, port: u16, args: &[&str]) -> (Value, String, i32) {
     let port = port.to_string();
-    let fixed = ["run", "--host", "127.0.0.1", "--port", &port, "--output", "report.json"];
+    let fixed = ["run", "--host", "127.0.0.1", "--port", &port, "--output", "report.json", "--decode-warmup-seconds", "1"];
     let out = tokscope(folder, &[&fixed, args].concat());
     let text = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
     let report = std::fs::read(folder.join("report.json")).map_or(Value::Null, |bytes| serde_json::from_slice(&bytes).unwrap());
@@ -415,7 +415,7 @@ fn a_stream_that_stands_still_is_seen_in_the_verdict_and_in_every_second() {
     let (report, text, code) = run(
         dir.path(),
         pausing(),
-        &["--concurrency", "1", "--contexts", "0", "--duration", "6", "--cell-warmup-timeout-seconds", "4", "--decode-warmup-seconds", "0"],
+        &["--concurrency", "1", "--contexts", "0", "--duration", "6", "--cell-warmup-timeout-seconds", "4", "--skip-prefill"],
     );
     assert_eq!(code, 0, "{text}");
     let cell = &report["results"][0];
