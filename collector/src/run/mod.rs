@@ -95,8 +95,8 @@ pub async fn run(options: &RunOptions, clock: Clock, events: &Events, stop: Stop
     }
     let most = prepared.plan.cells.iter().map(|cell| cell.connections(options.duration_s)).max().unwrap_or(1);
     raise_open_files(most)?;
-    let to_come = prepared.plan.cells.iter().filter(|cell| !kept.is_done(cell)).count();
-    events.emit(Event::Planned { cells: to_come, window_us: (options.duration_s * 1e6) as u64 });
+    let cells = prepared.plan.cells.iter().filter(|cell| !kept.is_done(cell)).copied().collect();
+    events.emit(Event::Planned { cells, window_us: (options.duration_s * 1e6) as u64 });
     Session { options, prepared: &prepared, events, stop, kept }.measure().await;
     Ok(())
 }
