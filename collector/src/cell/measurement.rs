@@ -83,6 +83,8 @@ pub struct IdleWait {
     pub waiting: Option<u64>,
     /// Whether they are those of the cell before, which did not end in time.
     pub left_over: bool,
+    /// How long the server had had nothing of ours to do when the cell began, microseconds; absent if it never had.
+    pub rested_us: Option<u64>,
 }
 
 /// How the server came to rest after a cell.

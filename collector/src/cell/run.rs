@@ -155,6 +155,7 @@ impl CellRun<'_> {
         self.emit(Event::CellStart { cell: self.id });
         // As the predecessor has it, waiting for an idle server is not part of the cell.
         result.started_us = self.now_us();
+        result.idle.rested_us = self.bench.load.rested_us();
         let shape = Shape {
             accepted: self.bench.target.accepted.clone(),
             max_tokens: self.cell.max_tokens,

@@ -25,6 +25,8 @@ pub(super) fn cell(measured: &CellMeasurement, context: &CellContext<'_>, timeli
                 ..own::Window::default()
             })
         }),
+        idle_before_us: Field::or_null(measured.idle.rested_us.map(Into::into)),
+        whole: whole(measured, timeline).map_or(Field::Null, Field::Is),
         client: Field::Is(client(measured, context)),
         reconciled: Field::Is(reconciled(measured)),
         prompt: Field::Is(prompt(measured, context)),
@@ -41,6 +43,22 @@ pub(super) fn cell(measured: &CellMeasurement, context: &CellContext<'_>, timeli
         }),
         ..CellOwn::default()
     }
+}
+
+/// From the first request to the last token, whatever the window was.
+fn whole(measured: &CellMeasurement, timeline: &TokenTimeline) -> Option<own::Whole> {
+    let start_us = measured.requests().filter_map(|request| request.sent_us).min()?;
+    let end_us = measured.requests().filter_map(|request| request.last_us).max()?;
+    // The last token belongs to it.
+    let tokens = timeline.window(start_us, end_us + 1).tokens;
+    let seconds = end_us.saturating_sub(start_us) as f64 / 1e6;
+    Some(own::Whole {
+        start_us: Field::count(start_us),
+        end_us: Field::count(end_us),
+        tokens: Field::count(tokens),
+        tps: Field::opt((measured.failure.is_none() && seconds > 0.0).then(|| tokens as f64 / seconds)),
+        ..own::Whole::default()
+    })
 }
 
 fn reason(reason: &Reason) -> own::ReasonOwn {

@@ -1,5 +1,14 @@
-//! What is sent before anything is measured, so that no cell pays for what is done only once. It shares no prefix with
-//! what is measured.
+//! What is sent before anything is measured, so that no cell pays for what is done only once.
+//!
+//! The load has the shape of the measured one: model and endpoint, how prompts relate, temperature, `ignore_eos`, which
+//! usage is asked for, and the name of the output limit, all as they were agreed on with the server. On purpose other:
+//! - The run id in each prompt: nothing of what is measured later is in a prefix cache.
+//! - The hidden cell has one stream, on the longest context that fits, with that context's output limit.
+//! - A wave has the shortest context and answers of [`WAVE_TOKENS`] tokens, one for each stream of a planned concurrency,
+//!   and so never more at once than some cell of the plan.
+//! - What goes ahead of prefill (`prefill::decode_warmup`, `prefill::prefill_warmup`) only wakes the server up: a short
+//!   answer that may end by itself, and a prompt with one token, both without usage at each token and at the server's
+//!   own temperature.
 
 use super::Session;
 use crate::cell::{Bench, CellOptions};
@@ -16,10 +25,10 @@ use std::time::Duration;
 
 /// Tokens of an answer of a wave.
 const WAVE_TOKENS: u32 = 16;
-/// Waves at one concurrency, at most.
-const WAVES: u32 = 4;
+/// Waves at one concurrency, at most: a server that is still getting faster then may do so for ever.
+const WAVES: u32 = 16;
 /// A wave that takes no less than this share of the one before shows that the server is warm.
-const SETTLED: f64 = 0.9;
+const SETTLED: f64 = 0.95;
 /// For a wave to end: what is compiled at a first batch takes its time.
 const WAVE_LIMIT: Duration = Duration::from_secs(300);
 /// The longest prompt that goes ahead of prefill.

@@ -202,8 +202,13 @@ section! {
         @always verdict: String,
         /// Why.
         @always reasons: List<ReasonOwn>,
+        /// µs for which the server had had nothing of this run to do when the cell began: it may be slower after a long
+        /// rest. Null where nothing had been sent before.
+        @always idle_before_us: Int,
         /// The window on the run's clock.
         @always window: Window,
+        /// The whole of the load, its beginning and its end included; null where no token came.
+        @always whole: Whole,
         /// The client meanwhile.
         @always client: CellClient,
         /// What the server counted beside what was counted here.
@@ -238,6 +243,18 @@ section! {
         @always start_spread_us: Int,
         /// Seconds between the two scrapes that the server's rate rests on; null where there are none.
         @always server_seconds: Num,
+    }
+
+    /// All of a cell's load, to stand beside the window: how far the average over everything is from the steady state.
+    pub struct Whole {
+        /// The first request was sent, µs on the run's clock.
+        @always start_us: Int,
+        /// The last token of all came, µs on the run's clock.
+        @always end_us: Int,
+        /// Tokens of all requests.
+        @always tokens: Int,
+        /// Tokens a second from start to end; null where a stream failed.
+        @always tps: Num,
     }
 
     /// Server and client between the same two instants; null where the server has no counters.
