@@ -243,6 +243,9 @@ impl Stream {
         let stream = self.record.stream;
         let ordinal = u32::try_from(self.record.requests.len()).unwrap_or(u32::MAX);
         let id = std::mem::take(&mut request.id);
+        if let Some(taken) = &mut request.taken {
+            taken.is_sent();
+        }
         self.record.requests.push(RequestRecord::due(id, stream, ordinal, due_us));
         self.request = Some(request);
         self.retried = false;

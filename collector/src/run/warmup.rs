@@ -56,9 +56,9 @@ impl Session<'_> {
         if seconds <= 0.0 || self.stop.is_stopped() {
             return;
         }
-        // Another run id, so that nothing of what is measured later is in the prefix cache.
+        // Another run id, and none of the user's own prompts, so that nothing of what is measured later is in the prefix cache.
         let mut prompts = self.prepared.prompts.clone();
-        prompts.run_id = new_run_id();
+        (prompts.run_id, prompts.dataset) = (new_run_id(), None);
         self.hidden_cell(&prompts, seconds).await;
         let levels: BTreeSet<u32> = self.prepared.plan.cells.iter().map(|cell| cell.concurrency).collect();
         for concurrency in levels {
