@@ -27,6 +27,7 @@ fn run(folder: &Path, simulator: &[&str], args: &[&str]) -> (Value, HashMap<Stri
         "--no-calibration",
         "--duration",
         "3",
+        "--skip-prefill",
         "--decode-warmup-seconds",
         "1",
     ];

@@ -16,7 +16,19 @@ fn simulator(args: &[&str]) -> Running {
 /// Runs a matrix; gives the report as JSON, what was printed and the exit code.
 fn run(folder: &Path, port: u16, args: &[&str]) -> (Value, String, i32) {
     let port = port.to_string();
-    let fixed = ["run", "--host", "127.0.0.1", "--port", &port, "--output", "report.json", "--decode-warmup-seconds", "1"];
+    let fixed = [
+        "run",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        &port,
+        "--output",
+        "report.json",
+        "--decode-warmup-seconds",
+        "1",
+        "--prefill-contexts",
+        "8k",
+    ];
     let out = tokscope(folder, &[&fixed, args].concat());
     let text = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
     let report = std::fs::read(folder.join("report.json")).map_or(Value::Null, |bytes| serde_json::from_slice(&bytes).unwrap());

@@ -449,7 +449,8 @@ impl Stream {
             let text = |what: &str, limit: Duration| format!("the stream {what} for {} s", limit.as_secs_f64());
             let silent = waited(limits.stall, self.since_us).then(|| text("fell silent", limits.stall));
             // It may say that it is alive for ever.
-            let idle = || waited(limits.first_token, last_us).then(|| text("brought no token", limits.first_token));
+            let alive = limits.first_token + limits.stall;
+            let idle = || waited(alive, last_us).then(|| text("brought no token", alive));
             silent.or_else(idle).map(|text| End::failed(Outcome::Stalled, text))
         } else {
             let text = || format!("no token within {} s", limits.first_token.as_secs_f64());

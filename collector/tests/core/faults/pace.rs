@@ -116,9 +116,9 @@ async fn an_answer_that_never_ends_ends_at_twice_its_limit_with_a_reason() {
 async fn a_stream_that_only_says_that_it_is_alive_stalls() {
     let alive = || vec![vec![Do::Sleep(50), send(chunk(": alive\n\n"))]; 200].concat();
     let server = server(move |_| [stream(3), alive()].concat(), no_metrics).await;
-    let limits = LoadLimits { first_token: Duration::from_millis(600), ..LIMITS };
+    let limits = LoadLimits { first_token: Duration::from_millis(500), stall: Duration::from_millis(300), ..LIMITS };
     let (m, _, _) = one(&server, requests(1, 1, 0), &CellOptions { limits, ..short() }).await;
-    assert_eq!(m.failure.as_deref(), Some("stalled: the stream brought no token for 0.6 s"));
+    assert_eq!(m.failure.as_deref(), Some("stalled: the stream brought no token for 0.8 s"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
