@@ -9,6 +9,7 @@ use crate::load::schedule::Schedule;
 use crate::load::text::Channel;
 use crate::load::tokens::WindowTokens;
 use crate::plan::{CellLoad, PlannedCell};
+use crate::prompt::Lengths;
 use crate::repetition::Repetition;
 use crate::scrape::snapshot::ServerWindow;
 use tokscope_shared::stats::{Speculation, percentile, sorted};
@@ -314,6 +315,12 @@ impl CellMeasurement {
         let longest = requests().filter_map(|r| r.prompt_tokens).max()?;
         let around = requests().filter(|r| r.sent_us.is_some_and(|sent| sent <= counted.to_us) && r.ended_us >= counted.from_us);
         Some(around.map(|r| f64::from(r.prompt_tokens.unwrap_or(longest))).sum())
+    }
+
+    /// How long its prompts were, as the server counted those of its requests; `None` where it doesn't tell.
+    #[must_use]
+    pub fn prompt_lengths(&self, expected: Option<u64>) -> Option<Lengths> {
+        Lengths::against(self.requests().filter_map(|r| r.prompt_tokens).map(u64::from), expected)
     }
 
     /// How late the client's tick was inside the window; without a window, over all of the cell.

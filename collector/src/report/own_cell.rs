@@ -149,12 +149,23 @@ fn reconciled(measured: &CellMeasurement) -> Reconciled {
 
 fn prompt(measured: &CellMeasurement, context: &CellContext<'_>) -> Prompt {
     let scout = measured.scout.as_ref();
-    let (tokens, counted_by) = context.prompt_tokens.map_or((None, "estimate"), |(tokens, by)| (Some(tokens), by));
+    let seen = measured.prompt_lengths(None);
+    let own = context.prompts == "dataset";
+    let unknown = match (&seen, own) {
+        (Some(_), true) => Some("usage"),
+        (None, true) => None,
+        (_, false) => Some("estimate"),
+    };
+    let counted_by = context.prompt_tokens.map(|(_, by)| by.as_str()).or(unknown);
     Prompt {
         mode: Field::text(context.prompts),
-        target_tokens: Field::int(measured.id.context_tokens),
-        tokens: Field::or_null(tokens.map(Into::into)),
-        counted_by: Field::text(counted_by),
+        target_tokens: if own { Field::Null } else { Field::int(measured.id.context_tokens) },
+        tokens: Field::or_null(context.prompt_tokens.map(|(tokens, _)| tokens.into())),
+        counted_by: Field::or_null(counted_by.map(str::to_owned)),
+        counted: Field::count(seen.map_or(0, |seen| seen.count)),
+        tokens_min: count_or_null(seen.map(|seen| seen.min)),
+        tokens_mean: Field::opt(seen.map(|seen| seen.mean)),
+        tokens_max: count_or_null(seen.map(|seen| seen.max)),
         max_tokens: Field::int(measured.cell.max_tokens),
         max_tokens_asked: measured.cell.clamped_from.map_or(Field::Absent, Field::int),
         scout_ttft_s: Field::opt(scout.and_then(|scout| seconds(scout.ttft_us))),

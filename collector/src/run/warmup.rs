@@ -56,9 +56,9 @@ impl Session<'_> {
         if seconds <= 0.0 || self.stop.is_stopped() {
             return;
         }
-        // Another run id, so that nothing of what is measured later is in the prefix cache.
+        // Another run id, and none of the user's own prompts, so that nothing of what is measured later is in the prefix cache.
         let mut prompts = self.prepared.prompts.clone();
-        prompts.run_id = new_run_id();
+        (prompts.run_id, prompts.dataset) = (new_run_id(), None);
         self.hidden_cell(&prompts, seconds).await;
         let levels: BTreeSet<u32> = self.prepared.plan.cells.iter().map(|cell| cell.concurrency).collect();
         for concurrency in levels {
@@ -132,6 +132,8 @@ impl Session<'_> {
         let seconds = (prepared.load.clock().now_us() - begun_us) as f64 / 1e6;
         let (records, _) = streams.join(Duration::from_secs(5)).await;
         let mut requests = records.iter().flat_map(|record| &record.requests);
-        requests.all(|request| request.outcome == Outcome::Finished).then_some(seconds)
+        // An answer beyond its limit is cut, and was an answer.
+        let answered = |outcome| matches!(outcome, Outcome::Finished | Outcome::CutByUs) && !self.stop.is_stopped();
+        requests.all(|request| answered(request.outcome)).then_some(seconds)
     }
 }

@@ -113,6 +113,9 @@ pub struct Quirks {
     /// Work on one request at a time; the others wait, and no gauge tells of them
     #[arg(long)]
     pub serial: bool,
+    /// Make the prompts of every second request that streams so many tokens longer, as a template that is not the same for all
+    #[arg(long, value_name = "TOKENS", default_value_t = 0)]
+    pub template_adds: u32,
 }
 
 impl Quirks {

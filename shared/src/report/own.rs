@@ -38,6 +38,21 @@ section! {
         @always open_loop: List<Cell>,
         /// What was measured when, after a resume.
         @always segments: List<Segment>,
+        /// The user's own prompts; absent where prompts were made.
+        dataset: Dataset,
+    }
+
+    /// A file of the user's own prompts.
+    pub struct Dataset {
+        /// The file, as it was named.
+        file: String,
+        /// SHA-256 of its bytes.
+        sha256: String,
+        /// Prompts in it.
+        prompts: Int,
+        /// Prompts sent from it, one after the other, also before a burst is measured; more than there are where it was begun
+        /// anew.
+        used: Int,
     }
 
     /// The server as it described itself.
@@ -331,14 +346,23 @@ section! {
 
     /// The prompts of a cell.
     pub struct Prompt {
-        /// `shared`, `distinct` or `identical`.
+        /// `shared`, `distinct`, `identical` or `dataset`.
         @always mode: String,
-        /// Tokens asked for.
+        /// Tokens asked for; null where prompts were the user's own.
         @always target_tokens: Int,
-        /// Tokens reached, as the server counts them.
+        /// Tokens that the prompts were made to have, as the server counted them before; null where they were the user's own.
         @always tokens: Int,
-        /// How they were counted: `tokenize`, `usage` or `estimate`.
+        /// How those were counted: `tokenize`, `probe`, `probe-ratio`, `assumed` or `estimate`; `usage` where only those of
+        /// the cell's requests are known.
         @always counted_by: String,
+        /// Requests of the cell of which the server told the prompt's tokens.
+        counted: Int,
+        /// The fewest of these tokens; null where it told none.
+        tokens_min: Num,
+        /// Their mean.
+        tokens_mean: Num,
+        /// The most.
+        tokens_max: Num,
         /// Output limit sent with each request.
         @always max_tokens: Int,
         /// Output limit asked for, where the model's context didn't allow it.
