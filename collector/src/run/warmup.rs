@@ -2,7 +2,8 @@
 //!
 //! The load has the shape of the measured one: model and endpoint, how prompts relate, temperature, `ignore_eos`, which
 //! usage is asked for, and the name of the output limit, all as they were agreed on with the server. On purpose other:
-//! - The run id in each prompt: nothing of what is measured later is in a prefix cache.
+//! - The run id in each prompt, and made prompts in place of the user's own: nothing of what is measured later is in a
+//!   prefix cache.
 //! - The hidden cell has one stream, on the longest context that fits, with that context's output limit.
 //! - A wave has the shortest context and answers of [`WAVE_TOKENS`] tokens, one for each stream of a planned concurrency,
 //!   and so never more at once than some cell of the plan.
