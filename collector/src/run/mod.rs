@@ -291,6 +291,8 @@ impl Session<'_> {
     async fn cells(&self) -> bool {
         let settings = self.cell_options();
         let (mut prefilled, mut dead) = (self.kept.prefilled(), 0);
+        // Whose texts reached the server in this stretch: an earlier one's had another beginning.
+        let mut sent = BTreeSet::new();
         let plan = &self.prepared.plan;
         for (index, planned) in plan.cells.iter().enumerate() {
             if self.stop.is_stopped() {
@@ -301,6 +303,7 @@ impl Session<'_> {
             }
             let (stop, slept_before_us) = (self.stop.for_cell(), slept_us());
             let filled = self.integrated_prefill(planned.context_tokens, &mut prefilled).await;
+            let first = sent.insert(planned.context_tokens) && !filled;
             // A server that keeps no prefixes reads the context for each stream anyway.
             let scout = !filled && !self.keeps_no_prefixes();
             let settings = CellOptions { scout, ..settings };
@@ -320,7 +323,7 @@ impl Session<'_> {
             }
             // A cell that was stopped before its window opened says nothing.
             if measured.window.is_some() || !measured.interrupted {
-                let mut cell = self.assembled(&measured);
+                let mut cell = self.assembled(&measured, first);
                 if slept {
                     report::slept(&mut cell, slept_us);
                 }
@@ -375,7 +378,8 @@ impl Session<'_> {
         }
     }
 
-    fn assembled(&self, measured: &CellMeasurement) -> Cell {
+    /// `first`: whether the context had not been sent before.
+    fn assembled(&self, measured: &CellMeasurement, first: bool) -> Cell {
         let text = self.prepared.prompts.context(measured.id.context_tokens);
         let calibrations = self.kept.with(|record| record.calibration.clone());
         report::cell(
@@ -385,6 +389,7 @@ impl Session<'_> {
                 prompts: self.options.prompts.as_str(),
                 prompt_tokens: text.map(|text| (text.prompt_tokens, text.counted_by.as_str())),
                 accept_len_ref: self.options.accept_len_ref,
+                scout_was_first: first,
                 calibration: calibrations.iter().find(|c| c.concurrency == measured.id.concurrency),
                 arrivals: ArrivalsLimit {
                     bytes: self.options.arrivals_kb as usize * 1_000,
