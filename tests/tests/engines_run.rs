@@ -9,8 +9,8 @@ mod truth;
 #[path = "engines_run/whole.rs"]
 mod whole;
 
-use fields::{Asked, Case, Engine, Sampled, Scrape, cell_rules, sample_rules, wrong};
-use serde_json::Value;
+use fields::{Asked, Case, Engine, Kind, Sampled, Scrape, Want, cell_rules, rule, sample_rules, wrong};
+use serde_json::{Value, json};
 use std::path::Path;
 use tokscope_shared::report::json_schema;
 use tokscope_tests::program::{Running, tokscope};
@@ -325,7 +325,7 @@ fn of_server(case: &Case<'_>, found: &mut Found) -> Vec<String> {
     faults
 }
 
-/// Where the machine spoiled more than a quarter of the cells, the run is repeated once.
+/// Where the machine spoiled more than half of the cells, the run is repeated once.
 fn whole_run(engine: &'static Engine, asked: &Asked) {
     let mut found = Found::default();
     for attempt in 1..=2 {
@@ -336,7 +336,7 @@ fn whole_run(engine: &'static Engine, asked: &Asked) {
             engine.name, found.cells, found.noisy, found.tokens_off.0, found.tokens_off.1, found.length_off, found.running
         );
         assert!(found.wrong.is_empty(), "{}", found.wrong.join("\n"));
-        if found.noisy * 4 <= found.cells {
+        if found.noisy * 2 <= found.cells {
             return;
         }
     }
@@ -348,6 +348,30 @@ fn every_field_of_a_short_run_is_right() {
     static ENGINE: Engine = Engine { max_tokens: 120, ..VLLM };
     let once = asked(&[0, 8192], &[1, 4], 1, None);
     whole_run(&ENGINE, &Asked { prefill_contexts: vec![8192], burst_per_stream: 1, duration: 2.0, warmup_seconds: 0.0, ..once });
+}
+
+#[test]
+fn a_field_that_is_missing_odd_off_or_out_of_place_is_named() {
+    let rules = || {
+        let near = rule("near", Kind::Num, |_: &()| Want::Near(200.0, 1e-3));
+        let null = rule("null", Kind::Int, |_: &()| Want::Null);
+        let whole = rule("whole", Kind::Int, |_: &()| Want::Is(4.into()));
+        vec![near, null, whole, rule("within", Kind::Num, |_: &()| Want::Within(1.0, 2.0))]
+    };
+    let faults = |section: Value| wrong(&section, &rules(), &());
+    assert_eq!(faults(json!({ "near": 200.1, "null": null, "other": 0, "whole": 4, "within": 2 })), Vec::<String>::new());
+    for (section, fault) in [
+        (json!({ "near": 200.3, "null": null, "whole": 4, "within": 1 }), "near is 200.3, not 200"),
+        (json!({ "near": 200, "null": 0, "whole": 4, "within": 1 }), "null is 0, and can't be measured"),
+        (json!({ "near": 200, "null": null, "whole": 4.0, "within": 1 }), "whole is 4.0, which is no Int"),
+        (json!({ "near": 200, "null": null, "whole": 5, "within": 1 }), "whole is 5, not 4"),
+        (json!({ "near": 200, "null": null, "whole": 4, "within": 2.1 }), "within is 2.1, not from 1"),
+        (json!({ "near": 200, "null": null, "within": 1 }), "whole is not there"),
+        (json!({ "null": null, "near": 200, "whole": 4, "within": 1 }), "keys in another order"),
+    ] {
+        let found = faults(section);
+        assert!(found.len() == 1 && found[0].starts_with(fault), "{found:?} instead of {fault}");
+    }
 }
 
 macro_rules! whole_matrix {
@@ -366,30 +390,4 @@ whole_matrix! {
     whole_matrix_of_sglang: SGLANG, None;
     whole_matrix_of_llama_cpp: LLAMA_CPP, None;
     whole_matrix_of_a_proxy: PROXY, Some(900_000);
-}
-
-#[test]
-#[ignore = "dev"]
-fn dev() {
-    for (dir, engine, kv) in
-        [("vllm", &VLLM, None), ("sglang", &SGLANG, None), ("llama", &LLAMA_CPP, None), ("proxy", &PROXY, Some(900_000))]
-    {
-        let Ok(bytes) = std::fs::read(format!("/tmp/e2ex/{dir}/truth.json")) else { continue };
-        let Ok(truth) = serde_json::from_slice(&bytes) else { continue };
-        let report = strict(Path::new(&format!("/tmp/e2ex/{dir}/report.json")));
-        let port = report["tokscope"]["options"]["port"].as_u64().unwrap() as u16;
-        let run = Run { report, truth: Truth::new(truth), port };
-        let found = compare(&run, engine, &Asked { duration: 2.0, ..asked(&[0, 8192, 32_768], &[1, 4, 16], 2, kv) });
-        println!(
-            "{}: {} cells, {} noisy; tokens off {} ({:.2}), length off by {:.4}; running {}\n{}",
-            engine.name,
-            found.cells,
-            found.noisy,
-            found.tokens_off.0,
-            found.tokens_off.1,
-            found.length_off,
-            found.running,
-            found.wrong.join("\n")
-        );
-    }
 }

@@ -95,6 +95,8 @@ pub async fn run(options: &RunOptions, clock: Clock, events: &Events, stop: Stop
     }
     let most = prepared.plan.cells.iter().map(|cell| cell.connections(options.duration_s)).max().unwrap_or(1);
     raise_open_files(most)?;
+    // The predecessor says the word twice, and those who wait for the line know it so.
+    events.emit(Event::Startup("startup preparation done".to_owned()));
     let to_come = prepared.plan.cells.iter().filter(|cell| !kept.is_done(cell)).count();
     events.emit(Event::Planned { cells: to_come, window_us: (options.duration_s * 1e6) as u64 });
     Session { options, prepared: &prepared, events, stop, kept }.measure().await;
@@ -112,6 +114,7 @@ pub async fn prepare(options: &RunOptions, clock: Clock, events: &Events, stop: 
         (true, _) => PrefillContexts::default(),
         (false, alone) => prefill::contexts(&options.contexts, &options.prefill.contexts, target.max_model_len(), alone),
     };
+    events.emit(Event::Startup(prefill_line(options, &prefill)));
     let prompt_options = PromptOptions { contexts: wanted(options, &prefill, &target), seed: options.seed, mode: options.prompts };
     let mut stopped = stop.clone();
     let prompts = tokio::select! {
@@ -171,6 +174,25 @@ async fn known_server(options: &RunOptions, clock: Clock, events: &Events, mut s
     target.accepted.notes.iter().for_each(|line| events.emit(Event::Warning(line.clone())));
     kept.begin(record(options, clock, &target))?;
     Ok(target)
+}
+
+/// Where prefill is measured, in the predecessor's words.
+fn prefill_line(options: &RunOptions, prefill: &PrefillContexts) -> String {
+    let labels = |contexts: &mut dyn Iterator<Item = u32>| {
+        let labels: Vec<String> = contexts.map(|context| format!("'{}'", crate::event::context_label(context))).collect();
+        format!("[{}]", labels.join(", "))
+    };
+    let recorded = || prefill.recorded.iter().copied();
+    if options.prefill.skip {
+        return "prefill tests: skipped".to_owned();
+    }
+    if options.prefill.standalone {
+        return format!("prefill tests: standalone cold profile {}", labels(&mut recorded()));
+    }
+    let scouts = labels(&mut recorded().filter(|context| !prefill.extras.contains(context)));
+    let extras = labels(&mut prefill.extras.iter().copied());
+    let besides = if prefill.extras.is_empty() { String::new() } else { format!("; scout-only extras {extras}") };
+    format!("prefill tests: integrated from decode scout requests {scouts}{besides}")
 }
 
 /// All contexts for which prompts are needed; one that can't fit the model has none.
@@ -484,6 +506,7 @@ fn record(options: &RunOptions, clock: Clock, target: &Target) -> RunRecord {
         planned: Vec::new(),
         skipped: Vec::new(),
         decode_warmup_context: None,
+        decode_warmup_loops: Vec::new(),
         prefill: Vec::new(),
         cells: Vec::new(),
     }
