@@ -50,15 +50,16 @@ features=()
 
 stage "format" cargo fmt --all --check
 stage "clippy" cargo clippy --workspace --all-targets --all-features --locked -- -D warnings
-stage "native tests" cargo test --workspace --locked --no-fail-fast "${features[@]}"
+# A test that is stuck must not be waited for.
+stage "native tests" timeout 2400 cargo test --workspace --locked --no-fail-fast "${features[@]}"
 if [[ -n ${TOKSCOPE_CORPUS-} ]]; then
     # Those inside the other packages have no feature; they are marked as ignored, with this prefix.
-    stage "corpus tests" cargo test --workspace --locked --no-fail-fast "${features[@]}" -- --ignored corpus_
+    stage "corpus tests" timeout 900 cargo test --workspace --locked --no-fail-fast "${features[@]}" -- --ignored corpus_
 fi
 if [[ -z $quick ]]; then
     stage "clippy for wasm" with_wasm_rust "${wasm_clippy[@]}" -p tokscope-viewer --target "$wasm_target" --locked -- -D warnings
     # The native tests have built it, with the features of the whole workspace.
     stage "page built, dist/ compared" env DIST_RECORD="${CARGO_TARGET_DIR:-$root/target}/debug/dist-record" tests/build-dist.sh --check
-    stage "browser tests" cargo test --workspace --locked --no-fail-fast --features tokscope-tests/browser,tokscope-tests/corpus --test 'page*'
+    stage "browser tests" timeout 1200 cargo test --workspace --locked --no-fail-fast --features tokscope-tests/browser,tokscope-tests/corpus --test 'page*'
 fi
 summary "$quick"

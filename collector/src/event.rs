@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::clock::Clock;
-use crate::plan::Layer;
+use crate::plan::{Layer, PlannedCell};
 
 /// Something that happened at `t_us` of the run's clock.
 #[derive(Clone, Debug)]
@@ -117,7 +117,7 @@ pub enum Event {
     /// What will be measured is known. Not in the log.
     Planned {
         /// Cells to come.
-        cells: usize,
+        cells: Vec<PlannedCell>,
         /// Length of each window, microseconds.
         window_us: u64,
     },
@@ -203,6 +203,8 @@ pub enum Event {
     Requests {
         /// The cell.
         cell: CellId,
+        /// Whether they are those before the measured ones.
+        before: bool,
         /// Requests that have ended.
         done: u32,
         /// Requests there are.

@@ -3,6 +3,7 @@
 use crate::matrix::{Matrix, shown_at};
 use crate::metric::{Metric, format_number};
 use crate::report::Report;
+use crate::report::cell::Cell;
 use crate::report::identity::context_label;
 use crate::verdict::Review;
 
@@ -76,6 +77,33 @@ pub fn legend(table: &Table) -> String {
     let used = |mark: &str| table.rows.iter().flatten().any(|cell| cell.contains(mark));
     let parts: Vec<String> = MARKS.iter().filter(|(mark, _)| used(mark)).map(|(mark, word)| format!("{mark} {word}")).collect();
     parts.join(" · ")
+}
+
+/// How long the answers of these cells could get, in words: rates of unlike lengths are not to be compared. By context
+/// where it is not the same for all.
+pub fn answer_limits<'a>(report: &Report, cells: impl Iterator<Item = &'a Cell>) -> String {
+    let of_run = report.metadata.get().and_then(|meta| meta.max_tokens.i64());
+    let mut limits: Vec<(Option<i64>, Vec<String>)> = Vec::new();
+    for cell in cells {
+        let own = cell.tokscope.get().and_then(|own| own.prompt.get()?.max_tokens.i64());
+        let limit = own.or(of_run).filter(|limit| *limit > 0);
+        let context = cell.context_tokens.i64().map_or_else(|| "—".to_owned(), context_label);
+        match limits.iter_mut().find(|(known, _)| *known == limit) {
+            Some((_, contexts)) if contexts.contains(&context) => {}
+            Some((_, contexts)) => contexts.push(context),
+            None => limits.push((limit, vec![context])),
+        }
+    }
+    let words =
+        |limit: &Option<i64>| limit.map_or_else(|| "of a length that is not known".to_owned(), |limit| format!("up to {limit} tokens"));
+    match &limits[..] {
+        [] => format!("answers {}", words(&of_run.filter(|limit| *limit > 0))),
+        [(limit, _)] => format!("answers {}", words(limit)),
+        several => {
+            let parts = several.iter().map(|(limit, contexts)| format!("{} at {}", words(limit), contexts.join(", ")));
+            format!("answers {}", parts.collect::<Vec<_>>().join("; "))
+        }
+    }
 }
 
 /// Prefill by context; `None` where the report has none.

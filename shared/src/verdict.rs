@@ -101,7 +101,11 @@ pub const REASONS: &[Rule] = &[
         "Many events held no text in a known place: where that is output, the times to the first token and by token are wrong.",
     ),
     rule("no-finish-reason", Verdict::Suspect, "Answers ended without a finish reason: an error may have broken them off."),
-    rule("prompt-length", Verdict::Suspect, "The prompts were not as long as the context says, by the server's own count."),
+    rule(
+        "prompt-length",
+        Verdict::Suspect,
+        "Prompts were not as long as the context says, or as they were made to be, by the server's own count.",
+    ),
     rule("place-unknown", Verdict::Suspect, "The file doesn't say at which concurrency and context length the cell was measured."),
     rule("source-unknown", Verdict::Suspect, "The file doesn't say what the tokens were counted by."),
     rule("chunks-as-tokens", Verdict::Suspect, "Chunks were counted as tokens, because the server reported no usage."),

@@ -99,6 +99,23 @@ fn a_matrix_marks_what_cannot_be_believed() {
 }
 
 #[test]
+fn lengths_of_answers_stand_beside_rates_and_unlike_contexts_in_no_common_row() {
+    let limits = |meta: Value, own: [Value; 3]| {
+        let cell = |(context, max): (i64, Value)| json!({ "context_tokens": context, "concurrency": 1, "aggregate_tps": 10.0, "tokscope": { "prompt": { "max_tokens": max } } });
+        let cells: Vec<Value> = [0, 16_384, 32_768].into_iter().zip(own).map(cell).collect();
+        let report = json!({ "metadata": { "max_tokens": meta, "model": "m" }, "results": cells }).to_string();
+        let report = import::open(report.as_bytes()).unwrap().report;
+        let matrix = tokscope_shared::matrix::Matrix::new(&report);
+        assert_eq!((matrix.contexts, matrix.levels), (vec![0, 16_384, 32_768], vec![1]), "a row for each context");
+        render::answer_limits(&report, report.cells())
+    };
+    assert_eq!(limits(json!(512), [json!(512), json!(512), json!(512)]), "answers up to 512 tokens");
+    assert_eq!(limits(json!(512), [json!(512), json!(100), Value::Null]), "answers up to 512 tokens at 0, 32k; up to 100 tokens at 16k");
+    assert_eq!(limits(json!(512), [Value::Null, Value::Null, Value::Null]), "answers up to 512 tokens", "as the run had it");
+    assert_eq!(limits(Value::Null, [Value::Null, Value::Null, Value::Null]), "answers of a length that is not known");
+}
+
+#[test]
 fn prefill_rows_are_shown_with_their_sample() {
     let opened = import::open(include_bytes!("fixtures/prefill-only.json")).unwrap();
     insta::assert_snapshot!(render::prefill_table(&opened.report).unwrap().text().replace('\u{2009}', " "), @r"

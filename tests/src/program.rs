@@ -3,7 +3,8 @@
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::OnceLock;
+use std::sync::{OnceLock, mpsc};
+use std::time::Duration;
 
 /// Path of the program, built in the profile of the tests. `cargo test` of this package alone doesn't build it.
 ///
@@ -28,15 +29,29 @@ pub fn program() -> &'static Path {
     })
 }
 
+/// No run of a test takes longer; one that does is stuck.
+const LONGEST_RUN: Duration = Duration::from_secs(300);
+
 /// Runs it to its end in `folder`.
 ///
 /// # Panics
-/// It can't be started.
+/// It can't be started, or is stuck.
 #[must_use]
 pub fn tokscope(folder: &Path, args: &[&str]) -> Output {
-    let run = command(folder, args).output();
+    let mut command = command(folder, args);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     #[expect(clippy::expect_used, reason = "a program that was just built and can't be started ends the test")]
-    run.expect("the program starts")
+    let child = child.expect("the program starts");
+    let (pid, (over, end)) = (child.id().to_string(), mpsc::channel::<()>());
+    let watch = std::thread::spawn(move || {
+        let stuck = end.recv_timeout(LONGEST_RUN) == Err(mpsc::RecvTimeoutError::Timeout);
+        stuck && Command::new("kill").args(["-KILL", &pid]).status().is_ok()
+    });
+    let output = child.wait_with_output();
+    drop(over);
+    assert!(!watch.join().unwrap_or(false), "{args:?} was stuck, and ended after {} s", LONGEST_RUN.as_secs());
+    #[expect(clippy::expect_used, reason = "a program that was started and can't be read ends the test")]
+    output.expect("its output can be read")
 }
 
 /// It, ready to be started in `folder`, without a key from the environment.

@@ -16,7 +16,21 @@ fn get(port: u16, path: &str) -> Value {
 fn run(folder: &Path, simulator: &[&str], args: &[&str]) -> (Value, HashMap<String, Value>, String) {
     let server = Running::start(folder, &[&["simulate", "--port", "0"], simulator].concat());
     let port = server.port().to_string();
-    let fixed = ["run", "--host", "127.0.0.1", "--port", &port, "--output", "report.json", "--no-calibration", "--duration", "3"];
+    let fixed = [
+        "run",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        &port,
+        "--output",
+        "report.json",
+        "--no-calibration",
+        "--duration",
+        "3",
+        "--skip-prefill",
+        "--decode-warmup-seconds",
+        "1",
+    ];
     let out = tokscope(folder, &[&fixed, args].concat());
     let text = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
     assert_eq!(out.status.code(), Some(0), "{text}");

@@ -99,3 +99,25 @@ fn a_closed_pipe_is_no_error() {
     let out = child.wait_with_output().unwrap();
     assert_eq!((out.status.code(), String::from_utf8(out.stderr).unwrap().as_str()), (Some(0), ""));
 }
+
+#[test]
+fn each_rate_stands_with_its_context_and_the_length_of_its_answers() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = std::fs::read_to_string(fixtures().join("seed.json")).unwrap();
+    let mut report: Value = serde_json::from_str(&text).unwrap();
+    report["metadata"]["max_tokens"] = 1234.into();
+    let mut burst = report["results"][1].clone();
+    burst["request_count_target"] = 5.into();
+    report["burst_results"] = Value::Array(vec![burst.clone()]);
+    let open_loop = burst;
+    report["tokscope"] = serde_json::json!({ "repeats": [{ "cell": report["results"][1] }], "open_loop": [open_loop] });
+    std::fs::write(dir.path().join("a.json"), report.to_string()).unwrap();
+    let (out, err, _) = check(dir.path(), &["--tables", "a.json"]);
+    let blocks: Vec<Vec<&str>> = out.split("\n\n").map(|block| block.lines().collect()).collect();
+    for title in ["Sustained decode, tok/s", "Bursts, tok/s", "Open loop", "Repeats, tok/s"] {
+        let of_title = blocks.iter().find(|block| block[0].contains(title));
+        let block = of_title.unwrap_or_else(|| panic!("no {title}: {out}{err}"));
+        assert!(block[0].split(title).nth(1).unwrap().contains("· answers up to 1234 tokens"), "{out}");
+        assert!(block[1].contains("context") && block.iter().any(|line| line.contains("32k ")), "{title}: {out}");
+    }
+}

@@ -129,3 +129,33 @@ fn a_client_that_is_held_back_says_by_how_much_and_that_it_was_the_limit() {
     assert!(reasons.contains(&"client-limited"), "{reasons:?}");
     assert_eq!(own["verdict"], "limited");
 }
+
+#[test]
+fn what_is_mistyped_is_refused_with_the_nearest_name_before_anything_is_sent() {
+    let dir = tempfile::tempdir().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port().to_string();
+    let heard = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let count = std::sync::Arc::clone(&heard);
+    std::thread::spawn(move || {
+        // Each is closed at once.
+        listener.incoming().for_each(|_| _ = count.fetch_add(1, std::sync::atomic::Ordering::SeqCst));
+    });
+    let server = ["--host", "127.0.0.1", "--port", &port];
+    let cases: [(&[&str], &str); 6] = [
+        (&["run", "--concurency", "4"], "--concurrency"),
+        (&["run", "--contexts", "0", "--max-token-s", "5"], "--max-tokens"),
+        (&["run", "--respct-eos"], "--respect-eos"),
+        (&["plan", "--concurency=4"], "--concurrency"),
+        (&["run", "--prompts", "shraed"], "shared"),
+        (&["calibrte"], "calibrate"),
+    ];
+    for (args, nearest) in cases {
+        let out = tokscope(dir.path(), &[args, &server].concat());
+        let err = String::from_utf8_lossy(&out.stderr);
+        assert_eq!(out.status.code(), Some(2), "{args:?}: {err}");
+        assert!(err.contains(&format!("'{nearest}'")), "{args:?}: {err}");
+    }
+    assert_eq!(heard.load(std::sync::atomic::Ordering::SeqCst), 0, "nobody was asked anything");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "and nothing was written");
+}

@@ -16,7 +16,19 @@ fn simulator(args: &[&str]) -> Running {
 /// Runs a matrix; gives the report as JSON, what was printed and the exit code.
 fn run(folder: &Path, port: u16, args: &[&str]) -> (Value, String, i32) {
     let port = port.to_string();
-    let fixed = ["run", "--host", "127.0.0.1", "--port", &port, "--output", "report.json"];
+    let fixed = [
+        "run",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        &port,
+        "--output",
+        "report.json",
+        "--decode-warmup-seconds",
+        "1",
+        "--prefill-contexts",
+        "8k",
+    ];
     let out = tokscope(folder, &[&fixed, args].concat());
     let text = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
     let report = std::fs::read(folder.join("report.json")).map_or(Value::Null, |bytes| serde_json::from_slice(&bytes).unwrap());
@@ -412,8 +424,11 @@ fn pausing() -> u16 {
 #[test]
 fn a_stream_that_stands_still_is_seen_in_the_verdict_and_in_every_second() {
     let dir = tempfile::tempdir().unwrap();
-    let (report, text, code) =
-        run(dir.path(), pausing(), &["--concurrency", "1", "--contexts", "0", "--duration", "6", "--cell-warmup-timeout-seconds", "4"]);
+    let (report, text, code) = run(
+        dir.path(),
+        pausing(),
+        &["--concurrency", "1", "--contexts", "0", "--duration", "6", "--cell-warmup-timeout-seconds", "4", "--skip-prefill"],
+    );
     assert_eq!(code, 0, "{text}");
     let cell = &report["results"][0];
     let codes: Vec<&str> = cell["tokscope"]["reasons"].as_array().unwrap().iter().map(|reason| reason["code"].as_str().unwrap()).collect();

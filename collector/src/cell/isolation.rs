@@ -97,6 +97,9 @@ impl CellRun<'_> {
         (idle.running, idle.waiting) = (Some(last.running), Some(last.waiting));
         idle.idle = Some(last.is_idle());
         idle.left_over = left && !waited.in_time;
+        if left && waited.told {
+            self.bench.load.seen_at_work();
+        }
         let mut state = self.bench.isolation.state();
         // Who stays after that isn't waited for again.
         state.usual = Some(if waited.in_time { last } else { waited.most });
@@ -133,6 +136,9 @@ impl CellRun<'_> {
         };
         let usual = self.bench.isolation.state().usual.unwrap_or_default();
         let waited = self.wait_for(usual, self.options.drain_limit_us, boundary).await;
+        if waited.told {
+            self.bench.load.seen_at_work();
+        }
         match waited.last {
             None => self.wait_blindly(!open.is_empty()).await,
             Some(last) => {

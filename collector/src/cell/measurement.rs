@@ -9,6 +9,7 @@ use crate::load::schedule::Schedule;
 use crate::load::text::Channel;
 use crate::load::tokens::WindowTokens;
 use crate::plan::{CellLoad, PlannedCell};
+use crate::prompt::Lengths;
 use crate::repetition::Repetition;
 use crate::scrape::snapshot::ServerWindow;
 use tokscope_shared::stats::{Speculation, percentile, sorted};
@@ -83,6 +84,8 @@ pub struct IdleWait {
     pub waiting: Option<u64>,
     /// Whether they are those of the cell before, which did not end in time.
     pub left_over: bool,
+    /// How long the server had had nothing of ours to do when the cell began, microseconds; absent if it never had.
+    pub rested_us: Option<u64>,
 }
 
 /// How the server came to rest after a cell.
@@ -312,6 +315,12 @@ impl CellMeasurement {
         let longest = requests().filter_map(|r| r.prompt_tokens).max()?;
         let around = requests().filter(|r| r.sent_us.is_some_and(|sent| sent <= counted.to_us) && r.ended_us >= counted.from_us);
         Some(around.map(|r| f64::from(r.prompt_tokens.unwrap_or(longest))).sum())
+    }
+
+    /// How long its prompts were, as the server counted those of its requests; `None` where it doesn't tell.
+    #[must_use]
+    pub fn prompt_lengths(&self, expected: Option<u64>) -> Option<Lengths> {
+        Lengths::against(self.requests().filter_map(|r| r.prompt_tokens).map(u64::from), expected)
     }
 
     /// How late the client's tick was inside the window; without a window, over all of the cell.

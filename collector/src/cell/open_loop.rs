@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::measurement::{CellMeasurement, FailurePhase, OpenLoop, Window};
-use super::requests::errors;
+use super::requests::{Watched, errors};
 use super::run::{CellRun, JOIN_LIMIT};
 use crate::event::Event;
 use crate::load::Pace;
@@ -36,7 +36,8 @@ impl CellRun<'_> {
         let connections = streams.count();
         let answer_limit_us = self.options.answer_limit_us.unwrap_or(length_us.max(LEAST_ANSWER_LIMIT_US));
         let window = Window { start_us: begin_us, end_us: begin_us + length_us };
-        let ended = self.watch(&streams, schedule.len(), Some(window.end_us + answer_limit_us)).await;
+        let watched = Watched { before: false, total: schedule.len(), until_us: Some(window.end_us + answer_limit_us) };
+        let ended = self.watch(&streams, watched).await;
         let ended_us = self.now_us();
         self.edge_scrape().await;
         (result.streams, result.client) = streams.join(JOIN_LIMIT).await;

@@ -42,7 +42,8 @@ impl CellRun<'_> {
     }
 
     pub(super) async fn scout(&mut self, source: &Arc<dyn RequestSource>) -> Option<Scout> {
-        let streams = self.open(source, 1, Some(1)).await;
+        let options = StreamsOptions { max_tokens: 1, ..self.streams_options(1, Some(1)) };
+        let streams = self.bench.load.open(self.bench.endpoint, source, &options).await;
         streams.start();
         tokio::select! {
             () = streams.ended() => {}

@@ -19,6 +19,15 @@ const LOOK_US: u64 = 250_000;
 /// For a scrape before the first request is sent and after the last one is over.
 const EDGE_LIMIT: Duration = Duration::from_secs(1);
 
+/// Requests while they are waited for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Watched {
+    /// Whether they are those before the measured ones.
+    pub(super) before: bool,
+    pub(super) total: u32,
+    pub(super) until_us: Option<u64>,
+}
+
 /// Requests that come after the first `from` of each stream.
 struct Later {
     source: Arc<dyn RequestSource>,
@@ -49,7 +58,7 @@ impl CellRun<'_> {
         self.edge_scrape().await;
         self.emit(Event::MeasureStart { cell: self.id, what: format!("request-count={count}") });
         streams.start();
-        let ended = self.watch(&streams, count, None).await;
+        let ended = self.watch(&streams, Watched { before: false, total: count, until_us: None }).await;
         let ended_us = self.now_us();
         self.edge_scrape().await;
         (result.streams, result.client) = streams.join(JOIN_LIMIT).await;
@@ -64,10 +73,7 @@ impl CellRun<'_> {
         }
         let streams = self.open_paced(source, &Pace::Counted(warmup)).await;
         streams.start();
-        tokio::select! {
-            () = streams.ended() => {}
-            () = self.stop.stopped() => {}
-        }
+        self.watch(&streams, Watched { before: true, total: warmup, until_us: None }).await;
         let (records, _) = streams.join(JOIN_LIMIT).await;
         errors(&records).map(|text| format!("a request before the measured ones failed: {text}"))
     }
@@ -89,9 +95,10 @@ impl CellRun<'_> {
         }
     }
 
-    /// Waits until all streams have ended, `until_us`, the user's stop or a loop, and says how far they are. Whether
+    /// Waits until all streams have ended, their time is up, the user's stop or a loop, and says how far they are. Whether
     /// they have ended.
-    pub(super) async fn watch(&mut self, streams: &Streams, total: u32, until_us: Option<u64>) -> bool {
+    pub(super) async fn watch(&mut self, streams: &Streams, watched: Watched) -> bool {
+        let Watched { before, total, until_us } = watched;
         let begun_us = self.now_us();
         let mut next_us = begun_us + LOOK_US;
         loop {
@@ -112,7 +119,7 @@ impl CellRun<'_> {
             }
             let tokens = streams.progress().iter().map(Progress::tokens).sum();
             let done = streams.progress().iter().map(Progress::ended).sum();
-            self.emit(Event::Requests { cell: self.id, done, total, elapsed_us: now_us - begun_us, tokens });
+            self.emit(Event::Requests { cell: self.id, before, done, total, elapsed_us: now_us - begun_us, tokens });
         }
     }
 

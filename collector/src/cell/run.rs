@@ -16,7 +16,7 @@ use crate::load::stop::Stop;
 use crate::load::tokens::TokenTimeline;
 use crate::load::{Load, LoadLimits};
 use crate::plan::{CellLoad, PlannedCell};
-use crate::prompt::{CellPrompts, Prompts, Shape};
+use crate::prompt::{Prompts, Requests, Shape};
 use crate::scrape::Scraper;
 use crate::scrape::snapshot::ServerWindow;
 use crate::scrape::window::server_window;
@@ -155,6 +155,7 @@ impl CellRun<'_> {
         self.emit(Event::CellStart { cell: self.id });
         // As the predecessor has it, waiting for an idle server is not part of the cell.
         result.started_us = self.now_us();
+        result.idle.rested_us = self.bench.load.rested_us();
         let shape = Shape {
             accepted: self.bench.target.accepted.clone(),
             max_tokens: self.cell.max_tokens,
@@ -163,9 +164,8 @@ impl CellRun<'_> {
         };
         let bench = self.bench;
         let context = self.cell.context_tokens;
-        let prompts = bench.prompts.cell(bench.target, self.id.index, context, &shape);
-        match prompts {
-            Some(prompts) => self.load(&prompts, &shape, &mut result).await,
+        match bench.prompts.requests(bench.target, self.id.index, context, &shape) {
+            Some(requests) => self.load(&requests, &mut result).await,
             None => result.failure = Some(format!("no prompt was made for context {context}")),
         }
         result.interrupted = self.stop.is_stopped();
@@ -173,19 +173,18 @@ impl CellRun<'_> {
         result
     }
 
-    async fn load(&mut self, prompts: &CellPrompts, shape: &Shape, result: &mut CellMeasurement) {
-        if self.options.scout && self.cell.context_tokens > 0 {
-            let scout: Arc<dyn RequestSource> = Arc::new(prompts.scout(shape));
-            result.scout = self.scout(&scout).await;
+    async fn load(&mut self, requests: &Requests, result: &mut CellMeasurement) {
+        if let Some(ahead) = requests.ahead.as_ref().filter(|_| self.options.scout && self.cell.context_tokens > 0) {
+            result.scout = self.scout(ahead).await;
         }
         if self.stop.is_stopped() {
             return;
         }
-        let source: Arc<dyn RequestSource> = Arc::new(prompts.clone());
+        let source = &requests.streams;
         match self.cell.load {
-            CellLoad::Sustained => self.sustained(&source, result).await,
-            CellLoad::Requests { count, warmup } => self.requests(count, warmup, &source, result).await,
-            CellLoad::Rate { per_s, poisson } => self.open_loop(per_s, poisson, &source, result).await,
+            CellLoad::Sustained => self.sustained(source, result).await,
+            CellLoad::Requests { count, warmup } => self.requests(count, warmup, source, result).await,
+            CellLoad::Rate { per_s, poisson } => self.open_loop(per_s, poisson, source, result).await,
         }
         self.judge_loops(result).await;
     }

@@ -130,6 +130,7 @@ fn read(path: &Path) -> Result<Found, ResumeError> {
         stretches,
         calibration: head.calibration,
         decode_warmup_context: head.decode_warmup_context,
+        dataset_used: head.dataset_used,
         prefill: head.prefill_results,
         cells,
         skipped: head.skipped.iter().filter_map(At::place).collect(),

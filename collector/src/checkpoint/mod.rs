@@ -31,6 +31,9 @@ struct Head {
     segments: Vec<Stretch>,
     calibration: Vec<Calibration>,
     decode_warmup_context: Option<u32>,
+    /// How many of the user's own prompts were taken.
+    #[serde(default)]
+    dataset_used: usize,
     left_out: Vec<NotPlanned>,
     skipped: Vec<At>,
     events: Vec<Logged>,

@@ -81,6 +81,7 @@ fn differences(now: &Map<String, Value>, before: &Map<String, Value>, named: fn(
 fn option_name(key: &str, value: &Value) -> (String, String) {
     let name = key.replace('_', "-");
     match value {
+        _ if key == "dataset_sha256" => ("the content of --dataset (SHA-256)".to_owned(), shown(value)),
         Value::Bool(on) if NEGATED.contains(&key) => {
             (format!("--no-{}", if key == "calibrate" { "calibration" } else { &name }), shown(&(!on).into()))
         }
@@ -102,7 +103,9 @@ fn shown(value: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::prompt::Dataset;
     use crate::target::TargetOptions;
 
     fn options() -> RunOptions {
@@ -136,6 +139,25 @@ mod tests {
         assert_eq!(differences_to(|now| now.target.model = Some("n".into())), ["--model is n now and was m"]);
         assert!(differences_to(|now| now.target.model = None).is_empty(), "whatever the server lists first; it is looked at later");
         assert!(differences_to(|now| now.show_capacity_limited = true).is_empty());
+    }
+
+    #[test]
+    fn another_file_of_prompts_is_another_run_and_so_is_a_changed_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let read = |name: &str, text: &str| {
+            std::fs::write(folder.path().join(name), text).unwrap();
+            Some(Dataset::read(&folder.path().join(name)).unwrap())
+        };
+        let before = RunOptions { dataset: read("a", "{\"prompt\":\"a\"}\n"), ..options() };
+        let differences =
+            |dataset: Option<Dataset>| Signature::asked(&RunOptions { dataset, ..options() }).differences(&Signature::asked(&before));
+        assert!(differences(read("a", "{\"prompt\":\"a\"}\n")).is_empty());
+        let other = differences(read("b", "{\"prompt\":\"a\"}\n"));
+        assert!(other.len() == 1 && other[0].starts_with("--dataset is "), "{other:?}");
+        let changed = differences(read("a", "{\"prompt\":\"b\"}\n"));
+        assert!(changed.len() == 1 && changed[0].starts_with("the content of --dataset (SHA-256) is "), "{changed:?}");
+        let without = differences(None);
+        assert_eq!(without.len(), 3, "--prompts, --dataset and its content: {without:?}");
     }
 
     #[test]

@@ -125,6 +125,7 @@ impl Checkpoint {
             segments: record.stretches.clone(),
             calibration: record.calibration.clone(),
             decode_warmup_context: record.decode_warmup_context,
+            dataset_used: record.dataset.as_ref().map_or(0, |dataset| dataset.used),
             left_out: left_out.collect(),
             skipped: record.skipped.iter().copied().map(At::from).collect(),
             events: self.0.log.entries(),

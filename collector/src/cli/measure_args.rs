@@ -2,10 +2,15 @@
 
 use crate::load::schedule::MOST_REQUESTS;
 use crate::plan::{parse_concurrency, parse_contexts};
+use crate::prompt::Dataset;
 use crate::run::{Arrivals, BurstOptions, PrefillMetric, PrefillOptions, PromptMode, RunOptions};
 use crate::target::TargetOptions;
 use clap::Args;
 use std::path::PathBuf;
+
+/// What makes no sense with prompts of one's own: their lengths are what they are, and none is known before.
+const MADE_PROMPTS: [&str; 7] =
+    ["contexts", "prompts", "standalone_prefill", "prefill_only", "prefill_contexts", "prefill_duration", "prefill_metric"];
 
 /// The options of `run` and `plan`.
 #[derive(Args, Debug)]
@@ -75,8 +80,9 @@ pub struct MeasureArgs {
     /// How the prompts of a cell relate: one context and an ending each, a context each, or all the same.
     #[arg(long, value_enum, default_value_t, help_heading = "Prompts")]
     prompts: PromptMode,
-    /// Prompts of one's own, one a line: {"prompt": "..."} or {"messages": [...]}.
-    #[arg(long, value_name = "FILE.jsonl", conflicts_with = "prompts", help_heading = "Prompts")]
+    /// Prompts of one's own, one a line: {"prompt": "..."} or {"messages": [...]}, and "max_tokens" if wanted. There are
+    /// no contexts and no prefill then.
+    #[arg(long, value_name = "FILE.jsonl", conflicts_with_all = MADE_PROMPTS, help_heading = "Prompts")]
     dataset: Option<PathBuf>,
     /// Seed of the prompts' text and of the open loop's schedule.
     #[arg(long, default_value_t = 1, help_heading = "Prompts")]
@@ -186,8 +192,10 @@ impl MeasureArgs {
         if let Some(rate) = rates.iter().find(|rate| **rate * self.duration > f64::from(MOST_REQUESTS)) {
             return Err(format!("--request-rate: {rate} requests a second for {} s are more than {MOST_REQUESTS}", self.duration));
         }
-        let prefill_contexts =
-            if self.prefill_contexts.trim().is_empty() { Ok(Vec::new()) } else { parse_contexts(&self.prefill_contexts) };
+        let dataset = self.dataset.as_deref().map(Dataset::read).transpose().map_err(|error| error.to_string())?;
+        let no_prefill = dataset.is_some() || self.prefill_contexts.trim().is_empty();
+        let prefill_contexts = if no_prefill { Ok(Vec::new()) } else { parse_contexts(&self.prefill_contexts) };
+        let contexts = if dataset.is_some() { Ok(vec![0]) } else { parse_contexts(&self.contexts) };
         Ok(RunOptions {
             target: TargetOptions {
                 host: self.host.clone(),
@@ -200,13 +208,13 @@ impl MeasureArgs {
                 wait_ready_s: self.wait_ready,
             },
             concurrency: parse_concurrency(&self.concurrency).map_err(|error| format!("--concurrency: {error}"))?,
-            contexts: parse_contexts(&self.contexts).map_err(|error| format!("--contexts: {error}"))?,
+            contexts: contexts.map_err(|error| format!("--contexts: {error}"))?,
             duration_s: self.duration,
             max_tokens: self.max_tokens,
             temperature: self.temperature,
             respect_eos: self.respect_eos,
             prefill: PrefillOptions {
-                skip: self.skip_prefill,
+                skip: self.skip_prefill || dataset.is_some(),
                 standalone: self.standalone_prefill || self.prefill_only,
                 only: self.prefill_only,
                 contexts: prefill_contexts.map_err(|error| format!("--prefill-contexts: {error}"))?,
@@ -231,7 +239,7 @@ impl MeasureArgs {
             show_capacity_limited: self.show_capacity_limited_values,
             accept_len_ref: self.accept_len_ref.max(0.0),
             prompts: self.prompts,
-            dataset: self.dataset.clone(),
+            dataset,
             seed: self.seed,
             calibrate: !self.no_calibration,
             arrivals_kb: self.arrivals_kb,

@@ -68,8 +68,8 @@ pub async fn plan_command(args: &PlanArgs) -> anyhow::Result<Exit> {
 
 /// What a cell will take.
 struct Cost {
-    /// Prompt tokens that are sent, at least.
-    prompt_tokens: u64,
+    /// Prompt tokens that are sent, at least; of the user's own prompts they are not known.
+    prompt_tokens: Option<u64>,
     /// The most output tokens that can come; a window's output depends on the server's speed.
     most_output_tokens: Option<u64>,
     /// Seconds, as far as they are known before.
@@ -80,24 +80,34 @@ struct Cost {
 const AROUND_A_WINDOW_S: f64 = 6.0;
 
 fn cost(cell: &PlannedCell, prepared: &Prepared, options: &RunOptions) -> Cost {
-    let prompt = prepared.prompts.context(cell.context_tokens).map_or(u64::from(cell.context_tokens), |text| text.prompt_tokens);
+    let made = prepared.prompts.context(cell.context_tokens).map_or(u64::from(cell.context_tokens), |text| text.prompt_tokens);
+    let prompt = Some(made).filter(|_| options.dataset.is_none());
     let (requests, seconds) = match cell.load {
         CellLoad::Sustained => (u64::from(cell.concurrency), Some(options.duration_s + AROUND_A_WINDOW_S)),
         CellLoad::Requests { count, warmup } => (u64::from(count) + u64::from(warmup), None),
         CellLoad::Rate { per_s, .. } => ((per_s * options.duration_s).ceil() as u64, Some(options.duration_s + AROUND_A_WINDOW_S)),
     };
     let finite = !matches!(cell.load, CellLoad::Sustained);
-    Cost { prompt_tokens: requests * prompt, most_output_tokens: finite.then(|| requests * u64::from(cell.max_tokens)), seconds }
+    let most_output_tokens = finite.then(|| requests * u64::from(cell.max_tokens));
+    Cost { prompt_tokens: prompt.map(|prompt| requests * prompt), most_output_tokens, seconds }
 }
 
 fn print(prepared: &Prepared, options: &RunOptions) {
-    let Plan { cells, left_out } = &prepared.plan;
+    let Plan { cells, left_out, kv_rule } = &prepared.plan;
     let target = &prepared.target;
     let version = target.version.as_deref().unwrap_or("of unknown version");
     say(&format!("{} · {} {version} · {}", target.model, target.engine.name(), target.display()));
     for limit in &target.limits {
         say(&format!("  {} {} ({})", limit.name, thousands(limit.value), limit.source));
     }
+    if let Some(dataset) = &options.dataset {
+        say(&format!(
+            "  prompts: {} of {}, in its order; no contexts, no prefill",
+            thousands(dataset.len() as u64),
+            dataset.file().display()
+        ));
+    }
+    say(&format!("  KV cache: {kv_rule}"));
     let rows: Vec<Vec<String>> = cells.iter().enumerate().map(|(index, cell)| row(index, cell, prepared, options)).collect();
     if !rows.is_empty() {
         let head = ["#", "layer", "context", "C", "load", "max_tokens", "prompt tokens, at least", "seconds"];
@@ -110,15 +120,12 @@ fn print(prepared: &Prepared, options: &RunOptions) {
     let costs: Vec<Cost> = cells.iter().map(|cell| cost(cell, prepared, options)).collect();
     let seconds: f64 = costs.iter().filter_map(|cost| cost.seconds).sum();
     let unknown = costs.iter().filter(|cost| cost.seconds.is_none()).count();
-    let tokens: u64 = costs.iter().map(|cost| cost.prompt_tokens).sum();
+    let tokens: Option<u64> = costs.iter().map(|cost| cost.prompt_tokens).sum();
+    let tokens =
+        tokens.map_or_else(|| "prompt tokens as the file has them".to_owned(), |n| format!("at least {} prompt tokens", thousands(n)));
+    let prefill = if options.dataset.is_some() { "" } else { ", and prefill as fast as the server is" };
     let more = if unknown > 0 { format!(", and {unknown} bursts that last as long as the server takes") } else { String::new() };
-    say(&format!(
-        "\n{} cells, {} left out; at least {} prompt tokens; about {}{more}, and prefill as fast as the server is",
-        cells.len(),
-        left_out.len(),
-        thousands(tokens),
-        span(seconds)
-    ));
+    say(&format!("\n{} cells, {} left out; {tokens}; about {}{more}{prefill}", cells.len(), left_out.len(), span(seconds)));
 }
 
 fn row(index: usize, cell: &PlannedCell, prepared: &Prepared, options: &RunOptions) -> Vec<String> {
@@ -140,11 +147,11 @@ fn row(index: usize, cell: &PlannedCell, prepared: &Prepared, options: &RunOptio
     vec![
         (index + 1).to_string(),
         layer.to_owned(),
-        context_label(cell.context_tokens),
+        if options.dataset.is_some() { "own prompts".to_owned() } else { context_label(cell.context_tokens) },
         cell.concurrency.to_string(),
         load,
         max_tokens,
-        thousands(cost.prompt_tokens),
+        cost.prompt_tokens.map_or_else(|| "—".to_owned(), thousands),
         cost.seconds.map_or_else(|| "—".to_owned(), |s| format!("{s:.0}")),
     ]
 }
@@ -191,6 +198,18 @@ fn json(prepared: &Prepared, options: &RunOptions) -> String {
         .map(|limit| serde_json::json!({"name": limit.name, "value": limit.value, "source": limit.source}))
         .collect();
     let engine = prepared.target.engine.as_str();
-    serde_json::json!({"engine": engine, "model": prepared.target.model, "limits": limits, "cells": cells, "left_out": left_out})
-        .to_string()
+    let dataset = options.dataset.as_ref().map(
+        |dataset| serde_json::json!({"file": dataset.file().display().to_string(), "prompts": dataset.len(), "sha256": dataset.sha256()}),
+    );
+    serde_json::json!({
+        "engine": engine,
+        "model": prepared.target.model,
+        "limits": limits,
+        "prompts": options.prompts(),
+        "dataset": dataset,
+        "kv_rule": prepared.plan.kv_rule,
+        "cells": cells,
+        "left_out": left_out,
+    })
+    .to_string()
 }

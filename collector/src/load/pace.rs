@@ -4,9 +4,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use super::answer::End;
 use super::record::Outcome;
 use super::request::{PreparedRequest, RequestSource};
 use super::schedule::{Cursor, Schedule};
+
+/// Chunks that an answer may have beyond twice its limit of tokens before it is taken for one without an end.
+const BEYOND_LIMIT: u32 = 64;
 
 /// What makes streams send.
 #[derive(Clone, Debug, Default)]
@@ -61,6 +65,22 @@ impl Work {
             // Where nobody answers, the rest would only wait just as long.
             Self::Counted { .. } => !matches!(outcome, Outcome::CutByUs | Outcome::Connect | Outcome::Timeout | Outcome::Stalled),
             Self::Scheduled(_) => outcome != Outcome::CutByUs,
+        }
+    }
+
+    /// The end of an answer that goes on far beyond the limit that was asked for. Where streams go on until they are told
+    /// to stop anyway, it may; where its end is waited for, nothing else would end it.
+    pub(super) fn too_long(&self, chunks: u32, max_tokens: u32) -> Option<End> {
+        if chunks <= max_tokens.saturating_mul(2).saturating_add(BEYOND_LIMIT) {
+            return None;
+        }
+        match self {
+            Self::Closed(None) => None,
+            Self::Closed(Some(_)) => Some(End::cut()),
+            Self::Counted { .. } | Self::Scheduled(_) => {
+                let text = format!("the answer goes on beyond max_tokens={max_tokens}: cut after {chunks} chunks");
+                Some(End::failed(Outcome::InStreamError, text))
+            }
         }
     }
 

@@ -7,8 +7,14 @@ use bytes::Bytes;
 
 use crate::target::{Address, Credentials};
 
+/// What a request took that others may have where it is never sent: dropped with the request, it gives that back.
+pub trait Taken: Send + std::fmt::Debug {
+    /// The request is on its way.
+    fn is_sent(&mut self);
+}
+
 /// A request ready to be sent.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct PreparedRequest {
     /// The `x-request-id` in its head.
     pub id: String,
@@ -18,6 +24,8 @@ pub struct PreparedRequest {
     pub shared: Bytes,
     /// The body's end.
     pub tail: Vec<u8>,
+    /// What it took, where that is given back.
+    pub taken: Option<Box<dyn Taken>>,
 }
 
 /// Where requests come from. Called when a request is prepared, ahead of the time it is due.
@@ -62,6 +70,6 @@ impl RequestHead {
     pub fn with_body(&self, id: String, shared: Bytes, tail: Vec<u8>) -> PreparedRequest {
         let length = shared.len() + tail.len();
         let head = format!("{}x-request-id: {id}\r\nContent-Length: {length}\r\n\r\n", self.common);
-        PreparedRequest { id, head: head.into_bytes(), shared, tail }
+        PreparedRequest { id, head: head.into_bytes(), shared, tail, taken: None }
     }
 }

@@ -243,6 +243,9 @@ impl Stream {
         let stream = self.record.stream;
         let ordinal = u32::try_from(self.record.requests.len()).unwrap_or(u32::MAX);
         let id = std::mem::take(&mut request.id);
+        if let Some(taken) = &mut request.taken {
+            taken.is_sent();
+        }
         self.record.requests.push(RequestRecord::due(id, stream, ordinal, due_us));
         self.request = Some(request);
         self.retried = false;
@@ -330,7 +333,8 @@ impl Stream {
                 text: context.text.as_mut(),
             };
             let end = self.answer.feed(&context.buffer[..received.bytes], stamp, &mut into);
-            if let Some(end) = end {
+            let chunks = request.chunks;
+            if let Some(end) = end.or_else(|| context.work.too_long(chunks, context.max_tokens)) {
                 return self.finish(end, context);
             }
             if all {
@@ -441,9 +445,13 @@ impl Stream {
             waited(limits.first_token, sent_us).then(|| End::failed(Outcome::Timeout, text))
         } else if request.done || self.answer.is_refusal() {
             waited(Duration::from_micros(trailing), self.since_us).then(|| self.answer.given_up(request))
-        } else if request.first_token_us.is_some() {
-            let text = || format!("the stream fell silent for {} s", limits.stall.as_secs_f64());
-            waited(limits.stall, self.since_us).then(|| End::failed(Outcome::Stalled, text()))
+        } else if let Some(last_us) = request.last_us {
+            let text = |what: &str, limit: Duration| format!("the stream {what} for {} s", limit.as_secs_f64());
+            let silent = waited(limits.stall, self.since_us).then(|| text("fell silent", limits.stall));
+            // It may say that it is alive for ever.
+            let alive = limits.first_token + limits.stall;
+            let idle = || waited(alive, last_us).then(|| text("brought no token", alive));
+            silent.or_else(idle).map(|text| End::failed(Outcome::Stalled, text))
         } else {
             let text = || format!("no token within {} s", limits.first_token.as_secs_f64());
             waited(limits.first_token, sent_us).then(|| End::failed(Outcome::Timeout, text()))

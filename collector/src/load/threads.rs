@@ -50,6 +50,17 @@ const CHECK_TICKS: usize = 25;
 pub struct Load {
     clock: Clock,
     threads: Vec<LoadThread>,
+    worked: Worked,
+}
+
+/// Until when the server is known to have had something of ours to do, on the run's clock; 0: it never had.
+#[derive(Clone, Debug, Default)]
+struct Worked(Arc<AtomicU64>);
+
+impl Worked {
+    fn until(&self, t_us: u64) {
+        self.0.fetch_max(t_us, Ordering::Relaxed);
+    }
 }
 
 #[derive(Debug)]
@@ -119,13 +130,25 @@ impl Load {
     /// The system gives no thread.
     pub fn start(clock: Clock, threads: usize) -> io::Result<Self> {
         let threads = (0..threads.max(1)).map(|index| LoadThread::start(clock, index));
-        Ok(Self { clock, threads: threads.collect::<io::Result<_>>()? })
+        Ok(Self { clock, threads: threads.collect::<io::Result<_>>()?, worked: Worked::default() })
     }
 
     /// The clock it stamps with.
     #[must_use]
     pub fn clock(&self) -> Clock {
         self.clock
+    }
+
+    /// For how long the server has had nothing of ours to do, microseconds; `None`: it never had anything.
+    #[must_use]
+    pub fn rested_us(&self) -> Option<u64> {
+        let until_us = Some(self.worked.0.load(Ordering::Relaxed)).filter(|us| *us > 0)?;
+        Some(self.clock.now_us().saturating_sub(until_us))
+    }
+
+    /// The server was seen at work on something of ours just now, after its request had been given up.
+    pub fn seen_at_work(&self) {
+        self.worked.until(self.clock.now_us());
     }
 
     /// Opens one connection a stream and prepares the first requests; returns when all are open or
@@ -179,7 +202,7 @@ impl Load {
         for opened in all_opened {
             let _ = opened.await;
         }
-        Streams { clock: self.clock, count: options.count, progress, control, done: all_done }
+        Streams { clock: self.clock, count: options.count, progress, control, worked: self.worked.clone(), done: all_done }
     }
 }
 
@@ -465,6 +488,7 @@ pub struct Streams {
     count: u32,
     progress: Arc<[Progress]>,
     control: Arc<Control>,
+    worked: Worked,
     done: Vec<oneshot::Receiver<Done>>,
 }
 
@@ -538,6 +562,8 @@ impl Streams {
             unstamped = unstamped.or(done.unstamped);
             tick_cpu_us = tick_cpu_us.zip(done.tick_cpu_us).map(|(sum, more)| sum + more);
         }
+        let sent = records.iter().flat_map(|record| &record.requests).filter(|request| request.sent_us.is_some());
+        self.worked.until(sent.map(|request| request.ended_us).max().unwrap_or(0));
         health.tick_cpu_us = tick_cpu_us;
         health.stamp = match (health.reads, health.reads - stamped) {
             (0, _) => StampSource::Nothing,

@@ -127,8 +127,12 @@ pub struct PlanInput {
     /// Real prompt tokens of a context where they are known; else the context is taken at its word.
     pub prompt_tokens: BTreeMap<u32, u64>,
     /// Tokens at the beginning of a context's prompts that are the same for all streams, where the prefix cache was
-    /// shown to work; empty where it was not.
+    /// shown to keep them; empty where it was not.
     pub shared_tokens: BTreeMap<u32, u64>,
+    /// Why what prompts have in common is not counted once, where they have anything.
+    pub not_shared: Option<&'static str>,
+    /// Whether prompts are the user's own: their lengths are not known before.
+    pub own_prompts: bool,
 }
 
 /// A cell to measure.
@@ -269,6 +273,8 @@ pub struct Plan {
     pub cells: Vec<PlannedCell>,
     /// Left out, in the same order; each once, whatever the number of repeats.
     pub left_out: Vec<LeftOut>,
+    /// By which rule cells had to fit the KV cache, in a sentence.
+    pub kv_rule: String,
 }
 
 /// Makes the plan. A matrix is run so: all contexts at the first concurrency, then the first context at the others,
@@ -276,7 +282,7 @@ pub struct Plan {
 /// repeat goes backwards, so that a slow drift of the machine meets all cells alike.
 #[must_use]
 pub fn plan(input: &PlanInput) -> Plan {
-    let mut plan = Plan::default();
+    let mut plan = Plan { kv_rule: kv_rule(input), ..Plan::default() };
     let mut once = Vec::new();
     for (layer, load, context_tokens, concurrency) in places(input) {
         // The most that may be under way in an open loop is no number that will be: one has to fit.
@@ -355,14 +361,33 @@ fn judge(input: &PlanInput, context_tokens: u32, concurrency: u32) -> Result<(u3
         Some(each) => (input.engines, Some(each), format!("the KV cache of each of {} engines", input.engines)),
         None => (1, input.kv_budget_tokens, "the KV cache".to_owned()),
     };
-    if let Some(budget) = budget {
+    if let Some(budget) = budget.filter(|_| !input.own_prompts) {
         let (need, rule) = kv_need(input, context_tokens, prompt, max_tokens, u64::from(concurrency).div_ceil(engines));
         if need > budget {
-            return Err((LeftOutCode::KvBudget, Some(need - budget), format!("{rule} = {need} tokens, {whose} holds {budget}")));
+            let why = whole_because(input).map_or_else(String::new, |why| format!(" (prompts are counted whole: {why})"));
+            return Err((LeftOutCode::KvBudget, Some(need - budget), format!("{rule} = {need} tokens, {whose} holds {budget}{why}")));
         }
     }
     let clamped_from = (max_tokens < input.max_tokens).then_some(input.max_tokens);
     Ok((max_tokens, clamped_from))
+}
+
+/// Why prompts are counted whole, where some of them may be kept once.
+fn whole_because(input: &PlanInput) -> Option<&'static str> {
+    input.not_shared.filter(|_| input.shared_tokens.is_empty())
+}
+
+fn kv_rule(input: &PlanInput) -> String {
+    if input.own_prompts {
+        "no cell is left out for it: how long one's own prompts are is not known before they are sent".to_owned()
+    } else if input.kv_budget_tokens.is_none() && input.kv_budget_per_engine.is_none() {
+        "no cell is left out for it: how many tokens it holds is not known".to_owned()
+    } else if !input.shared_tokens.is_empty() {
+        "what the prompts of a context have in common is counted once: the server was seen to keep it".to_owned()
+    } else {
+        let why = whole_because(input).map_or_else(String::new, |why| format!(": {why}"));
+        format!("prompts are counted whole{why}")
+    }
 }
 
 /// Tokens of the KV cache that a cell needs, in whole blocks, and the rule in words.
@@ -483,6 +508,30 @@ mod tests {
         // 31 whole blocks are shared; 42 + 1000 tokens are 9 blocks.
         assert_eq!(shared.missing_tokens, Some(31 * 128 + 4 * 9 * 128 - 1), "{}", shared.text);
         assert!(shared.text.contains("3968 shared + 4 x (42 prompt + 1000 output) in blocks of 128"), "{}", shared.text);
+    }
+
+    #[test]
+    fn the_rule_of_the_kv_cache_is_said() {
+        let mut i = input(&[4000], &[4]);
+        assert!(plan(&i).kv_rule.contains("how many tokens it holds is not known"));
+        i.kv_budget_tokens = Some(1);
+        assert_eq!(plan(&i).kv_rule, "prompts are counted whole");
+        assert!(!plan(&i).left_out[0].text.contains("whole"), "where they have nothing in common there is nothing to say");
+        i.not_shared = Some("nobody knows");
+        assert_eq!(plan(&i).kv_rule, "prompts are counted whole: nobody knows");
+        assert!(plan(&i).left_out[0].text.ends_with("holds 1 (prompts are counted whole: nobody knows)"));
+        i.shared_tokens.insert(4000, 3990);
+        assert!(plan(&i).kv_rule.contains("counted once"));
+        assert!(!plan(&i).left_out[0].text.contains("whole"), "{}", plan(&i).left_out[0].text);
+    }
+
+    #[test]
+    fn prompts_of_ones_own_are_left_out_for_the_servers_requests_only() {
+        let mut i = input(&[0], &[4, 9]);
+        (i.kv_budget_tokens, i.max_running, i.own_prompts) = (Some(1), Some(8), true);
+        let plan = plan(&i);
+        assert_eq!((plan.cells.len(), plan.left_out[0].code), (1, LeftOutCode::MaxRunning));
+        assert!(plan.kv_rule.contains("one's own prompts"), "{}", plan.kv_rule);
     }
 
     #[test]

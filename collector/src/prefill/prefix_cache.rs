@@ -60,6 +60,18 @@ impl PrefixCache {
     fn new(finding: Finding, evidence: String, shared_tokens: Option<u64>) -> Self {
         Self { finding, evidence, shared_tokens }
     }
+
+    /// Why what prompts have in common must not be counted once; none where it was seen to be kept. Times tell that
+    /// something is kept, and not how much.
+    #[must_use]
+    pub fn not_shared(&self) -> Option<&'static str> {
+        match (self.finding, self.shared_tokens) {
+            (Finding::Works, Some(_)) => None,
+            (Finding::Works, None) => Some("that prefixes are kept is known by times alone, and not how many tokens of them"),
+            (Finding::DoesNot, _) => Some("the server keeps no prefixes"),
+            (Finding::Unknown, _) => Some("whether the server keeps prefixes is not known"),
+        }
+    }
 }
 
 /// One request as it was seen.
@@ -194,5 +206,18 @@ mod tests {
         let short = judge(&seen(9_000, None, None), &seen(2_000, None, None), &seen(9_000, None, None));
         assert_eq!(short.finding, Finding::Unknown);
         assert!(short.evidence.contains("too short"), "{}", short.evidence);
+    }
+
+    #[test]
+    fn only_counted_tokens_make_a_shared_prefix_never_times() {
+        let found = |again: &Seen| judge(&seen(300_000, None, None), again, &seen(100_000, None, None));
+        for counted in [seen(99_000, Some(2_048), None), seen(99_000, None, Some(1_920))] {
+            assert_eq!(found(&counted).not_shared(), None);
+        }
+        let by_times = found(&seen(10_000, None, None));
+        assert_eq!(by_times.finding, Finding::Works);
+        assert!(by_times.not_shared().is_some_and(|why| why.contains("times alone")));
+        assert!(found(&seen(99_000, None, Some(0))).not_shared().is_some());
+        assert!(found(&seen(60_000, None, None)).not_shared().is_some());
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::text::Document;
-use super::{CHAT_PATH, ContextText, CountedBy, Lengths, PromptMode, Prompts, Tag, close_enough, ending, new_run_id, prose};
+use super::{CHAT_PATH, ContextText, CountedBy, Dataset, Lengths, PromptMode, Prompts, Tag, close_enough, ending, new_run_id, prose};
 use crate::event::context_label;
 use crate::target::{Target, Tokenize, thousands};
 
@@ -83,6 +83,19 @@ pub async fn make(target: &Target, options: &PromptOptions) -> Prompts {
     prompts
 }
 
+/// Prompts of one's own. Nothing is asked: what is made beside them warms the server up and has no wanted length.
+#[must_use]
+pub fn own(dataset: &Dataset, seed: u64) -> Prompts {
+    let options = PromptOptions { contexts: vec![0], seed, mode: PromptMode::Shared };
+    let mut prompts = Prompts::begin(&options, new_run_id());
+    let text = prompts.reckoned(0);
+    prompts.texts.insert(0, text);
+    prompts.startup_lines =
+        vec![format!("prompts of --dataset run={} {} of {}", prompts.run_id, thousands(dataset.len() as u64), dataset.file().display())];
+    prompts.dataset = Some(dataset.clone());
+    prompts
+}
+
 /// How contexts are counted.
 #[derive(Clone, Copy, Debug)]
 struct Counting {
@@ -102,6 +115,7 @@ impl Prompts {
             chars_per_token: None,
             overhead_tokens: None,
             warnings: Vec::new(),
+            dataset: None,
             filler: prose(options.seed, MOST_CHARS_PER_TOKEN * largest.max(4096) as usize).into(),
             texts: BTreeMap::new(),
         }
@@ -155,7 +169,7 @@ impl Prompts {
 
     /// An empty prompt and a short piece: the line of the tokenizer, the piece, and its count.
     async fn learn(&self, count: &impl AsyncFn(&str) -> Result<u64, String>) -> Result<(Line, String, u64), String> {
-        let tag = if self.mode == PromptMode::Distinct { own(0) } else { Tag::Probe(0) };
+        let tag = if self.mode == PromptMode::Distinct { lone(0) } else { Tag::Probe(0) };
         let overhead = count(&self.counted(tag, 0, &Document::default())).await?;
         let document = Document::new(&self.filler, (f64::from(PIECE) * ASSUMED_CHARS_PER_TOKEN) as usize);
         let piece = self.counted(tag, PIECE, &document);
@@ -218,7 +232,7 @@ impl Prompts {
         count: &impl AsyncFn(&str) -> Result<u64, String>,
     ) -> Result<ContextText, String> {
         let tag = match (self.mode, counting.by) {
-            (PromptMode::Distinct, _) => own(0),
+            (PromptMode::Distinct, _) => lone(0),
             // A tag of its own: no context's text is in the cache before it is measured.
             (_, CountedBy::Probe) => Tag::Probe(0),
             _ => Tag::Shared,
@@ -268,7 +282,7 @@ impl Prompts {
         }
         let mut counts = vec![text.prompt_tokens];
         for n in 1..=counting.sample {
-            counts.push(count(&self.counted(own(n), text.context_tokens, &text.document)).await?);
+            counts.push(count(&self.counted(lone(n), text.context_tokens, &text.document)).await?);
         }
         Ok(Lengths::of(counts, text.context_tokens.into()))
     }
@@ -321,7 +335,7 @@ impl Prompts {
 }
 
 /// A text as no stream of any cell has it.
-fn own(n: u32) -> Tag {
+fn lone(n: u32) -> Tag {
     Tag::Own { cell: Tag::AHEAD, stream: Tag::AHEAD, ordinal: n }
 }
 

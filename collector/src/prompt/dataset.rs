@@ -1,16 +1,17 @@
 //! Prompts of one's own: a file with a JSON object a line, sent as they are. The run's id is not put into them, so what a
 //! server kept of an earlier run shows in the cached tokens.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
+use sha2::{Digest as _, Sha256};
 
 use super::body::fields;
 use super::{CHAT_PATH, Shape};
-use crate::load::request::{PreparedRequest, RequestHead, RequestSource};
+use crate::load::request::{PreparedRequest, RequestHead, RequestSource, Taken};
 use crate::target::Target;
 
 /// Why a file is no dataset.
@@ -50,12 +51,67 @@ struct Entry {
     max_tokens: Option<u32>,
 }
 
-/// Prompts of one's own, and which comes next. Clones go on with the same one: nothing is sent twice before all have
-/// been sent.
+/// A file of prompts as it was read.
+#[derive(Debug, PartialEq)]
+struct Source {
+    file: PathBuf,
+    sha256: String,
+    entries: Vec<Entry>,
+}
+
+/// Which prompt comes next, counted on over the end of the file. Held for a few instructions once a request, while it is
+/// built and not yet due.
+#[derive(Debug, Default)]
+struct Turn {
+    next: usize,
+    /// Those before it that were taken and never sent.
+    back: BTreeSet<usize>,
+}
+
+impl Turn {
+    fn take(&mut self) -> usize {
+        self.back.pop_first().unwrap_or_else(|| {
+            self.next += 1;
+            self.next - 1
+        })
+    }
+
+    fn give_back(&mut self, number: usize) {
+        self.back.insert(number);
+        while self.next > 0 && self.back.remove(&(self.next - 1)) {
+            self.next -= 1;
+        }
+    }
+}
+
+/// A turn that was taken.
+#[derive(Debug)]
+struct Mine {
+    number: usize,
+    turn: Arc<Mutex<Turn>>,
+    sent: bool,
+}
+
+impl Taken for Mine {
+    fn is_sent(&mut self) {
+        self.sent = true;
+    }
+}
+
+impl Drop for Mine {
+    fn drop(&mut self) {
+        if !self.sent {
+            self.turn.lock().unwrap_or_else(PoisonError::into_inner).give_back(self.number);
+        }
+    }
+}
+
+/// Prompts of one's own, and which comes next. Clones go on with the same one: nothing is sent twice before the end of
+/// the file.
 #[derive(Clone, Debug)]
 pub struct Dataset {
-    entries: Arc<[Entry]>,
-    next: Arc<AtomicUsize>,
+    source: Arc<Source>,
+    turn: Arc<Mutex<Turn>>,
 }
 
 impl Dataset {
@@ -66,8 +122,8 @@ impl Dataset {
     /// The file can't be read, has no prompt, or a line is none.
     pub fn read(path: &Path) -> Result<Self, DatasetError> {
         let file = || path.to_owned();
-        let text = std::fs::read(path).map_err(|source| DatasetError::Read { file: file(), source })?;
-        let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&text);
+        let bytes = std::fs::read(path).map_err(|source| DatasetError::Read { file: file(), source })?;
+        let text = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&bytes);
         let mut entries = Vec::new();
         for (at, line) in text.split(|byte| *byte == b'\n').enumerate() {
             if line.trim_ascii().is_empty() {
@@ -79,34 +135,57 @@ impl Dataset {
         if entries.is_empty() {
             return Err(DatasetError::Empty { file: file() });
         }
-        Ok(Self { entries: entries.into(), next: Arc::default() })
+        let sha256 = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+        Ok(Self { source: Arc::new(Source { file: file(), sha256, entries }), turn: Arc::default() })
+    }
+
+    /// The file, as it was named.
+    #[must_use]
+    pub fn file(&self) -> &Path {
+        &self.source.file
+    }
+
+    /// SHA-256 of its bytes, in hexadecimal: whether it is the same file as before.
+    #[must_use]
+    pub fn sha256(&self) -> &str {
+        &self.source.sha256
     }
 
     /// How many prompts.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.entries.len()
+        self.source.entries.len()
     }
 
     /// Never: a file without prompts is an error.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.source.entries.is_empty()
     }
 
-    /// How many requests were made from it.
+    /// Goes on after so many, which an earlier stretch of the run took.
+    pub fn go_on_after(&self, used: usize) {
+        let mut turn = self.turn();
+        turn.next = turn.next.max(used);
+    }
+
+    /// How many were sent. Those that streams had ready when their cell ended are sent with the next one.
     #[must_use]
     pub fn used(&self) -> usize {
-        self.next.load(Ordering::Relaxed)
+        self.turn().next
     }
 
-    /// What is to be said once prompts were sent again.
+    fn turn(&self) -> MutexGuard<'_, Turn> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is to be said once prompts came again.
     #[must_use]
     pub fn wrapped(&self) -> Option<String> {
         let (used, all) = (self.used(), self.len());
         (used > all).then(|| {
             format!(
-                "the {all} prompts of --dataset were sent {:.1} times: from the second time on the server may have kept them",
+                "the {all} prompts of --dataset were gone through {:.1} times: from the second time on the server may have kept them",
                 used as f64 / all as f64
             )
         })
@@ -206,13 +285,17 @@ pub struct DatasetPrompts {
 
 impl RequestSource for DatasetPrompts {
     fn prepare(&self, stream: u32, ordinal: u32) -> PreparedRequest {
-        let at = self.dataset.next.fetch_add(1, Ordering::Relaxed) % self.dataset.entries.len().max(1);
-        let (messages, own) = self.dataset.entries.get(at).map_or((Bytes::new(), None), |e| (e.messages.clone(), e.max_tokens));
+        let entries = &self.dataset.source.entries;
+        let number = self.dataset.turn().take();
+        let at = number % entries.len().max(1);
+        let (messages, own) = entries.get(at).map_or((Bytes::new(), None), |e| (e.messages.clone(), e.max_tokens));
         let max_tokens = own.map_or(self.shape.max_tokens, |own| own.min(self.shape.max_tokens));
         let options = fields(&Shape { max_tokens, ..self.shape.clone() }).to_string();
         let tail = format!(",{}", options.get(1..).unwrap_or_default());
         let body = Bytes::from([self.start.as_bytes(), &messages].concat());
-        self.head.with_body(format!("{}-{stream}-{ordinal}", self.id_prefix), body, tail.into_bytes())
+        let mut request = self.head.with_body(format!("{}-{stream}-{ordinal}", self.id_prefix), body, tail.into_bytes());
+        request.taken = Some(Box::new(Mine { number, turn: Arc::clone(&self.dataset.turn), sent: false }));
+        request
     }
 }
 
@@ -243,6 +326,11 @@ mod tests {
             shape: Shape { accepted: Accepted::default(), max_tokens: 100, ignore_eos: true, temperature: None },
             id_prefix: "run-0".to_owned(),
         }
+    }
+
+    fn sent(mut request: PreparedRequest) -> PreparedRequest {
+        request.taken.as_mut().unwrap().is_sent();
+        request
     }
 
     fn body(request: &PreparedRequest) -> Value {
@@ -281,7 +369,7 @@ mod tests {
         .unwrap();
         assert_eq!(dataset.len(), 3);
         let (one, other) = (source(&dataset), source(&dataset));
-        let bodies = [one.prepare(0, 0), one.prepare(1, 0), other.prepare(0, 0)].map(|request| body(&request));
+        let bodies = [one.prepare(0, 0), one.prepare(1, 0), other.prepare(0, 0)].map(|request| body(&sent(request)));
         assert_eq!(bodies[0]["messages"], json!([{"role": "user", "content": "one \"quoted\""}]));
         assert_eq!(bodies[1]["messages"][1]["content"][0]["text"], "é");
         assert_eq!(bodies[2]["messages"][0]["content"], "three");
@@ -289,9 +377,33 @@ mod tests {
         assert_eq!(limits, [7, 100, 100], "shorter, never longer than the run's");
         assert!(bodies.iter().all(|body| body["stream"] == true && body["ignore_eos"] == true && body["model"] == "m"));
         assert_eq!(dataset.wrapped(), None, "all once is no repeat");
-        let again = one.prepare(1, 1);
+        let again = sent(one.prepare(1, 1));
         assert_eq!(body(&again)["messages"], bodies[0]["messages"]);
         assert_eq!(again.id, "run-0-1-1");
-        assert!(dataset.wrapped().unwrap().contains("sent 1.3 times"));
+        assert!(dataset.wrapped().unwrap().contains("gone through 1.3 times"));
+        dataset.go_on_after(9);
+        dataset.go_on_after(2);
+        assert_eq!(dataset.used(), 9, "a later stretch goes on where the last one was");
+    }
+
+    #[test]
+    fn what_was_ready_and_never_sent_comes_next() {
+        let dataset = read(&(0..9).map(|n| format!("{{\"prompt\":\"{n}\"}}\n")).collect::<String>()).unwrap();
+        let one = source(&dataset);
+        let of = |request: &PreparedRequest| body(request)["messages"][0]["content"].as_str().unwrap().to_owned();
+        let (zero, first, second) = (sent(one.prepare(0, 0)), one.prepare(1, 0), sent(one.prepare(2, 0)));
+        assert_eq!([&zero, &first, &second].map(of), ["0", "1", "2"]);
+        drop((one.prepare(0, 1), one.prepare(1, 1), first));
+        assert_eq!(dataset.used(), 3);
+        let next = [(); 3].map(|()| of(&sent(source(&dataset).prepare(0, 0))));
+        assert_eq!(next, ["1", "3", "4"]);
+        assert_eq!(dataset.used(), 5);
+    }
+
+    #[test]
+    fn a_file_is_known_by_its_bytes() {
+        let sums = ["{\"prompt\":\"a\"}", "{\"prompt\":\"b\"}", "{\"prompt\":\"a\"}"].map(|text| read(text).unwrap().sha256().to_owned());
+        assert_eq!((sums[0].len(), &sums[0]), (64, &sums[2]));
+        assert_ne!(sums[0], sums[1]);
     }
 }

@@ -30,14 +30,21 @@ pub struct Lengths {
 impl Lengths {
     /// Of these; `expected` is what the prompts were made for. `None` of none.
     pub fn of(counts: impl IntoIterator<Item = u64>, expected: u64) -> Option<Self> {
-        let may_differ = close_enough(u32::try_from(expected).unwrap_or(u32::MAX));
+        Self::against(counts, Some(expected))
+    }
+
+    /// The same; without an expected length none is off.
+    pub fn against(counts: impl IntoIterator<Item = u64>, expected: Option<u64>) -> Option<Self> {
+        let is_off = |tokens: u64| {
+            expected.is_some_and(|expected| tokens.abs_diff(expected) > close_enough(u32::try_from(expected).unwrap_or(u32::MAX)))
+        };
         let (mut all, mut sum) = (Self { count: 0, min: u64::MAX, mean: 0.0, max: 0, off: 0 }, 0);
         for tokens in counts {
             all.count += 1;
             sum += tokens;
             all.min = all.min.min(tokens);
             all.max = all.max.max(tokens);
-            all.off += u64::from(tokens.abs_diff(expected) > may_differ);
+            all.off += u64::from(is_off(tokens));
         }
         all.mean = sum as f64 / all.count as f64;
         (all.count > 0).then_some(all)
@@ -66,6 +73,8 @@ mod tests {
         assert!(warning.starts_with("2 of 4 prompts of context 8k"), "{warning}");
         assert_eq!(Lengths::of([100, 108], 100).unwrap().warning(100, 100), None);
         assert_eq!(Lengths::of([], 100), None, "nothing is not zero");
+        let own = Lengths::against([7, 900], None).unwrap();
+        assert_eq!((own.min, own.max, own.off), (7, 900, 0), "prompts of one's own have the length that they have");
     }
 
     #[test]

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-pub use calibrate::{PromptOptions, calibrate, make};
+pub use calibrate::{PromptOptions, calibrate, make, own};
 pub use dataset::{Dataset, DatasetError, DatasetPrompts};
 pub use lengths::{Lengths, close_enough};
 pub use prose::prose;
@@ -76,6 +76,12 @@ impl CountedBy {
             Self::Assumed => "assumed",
         }
     }
+
+    /// Whether the very text was counted, and not reckoned from others.
+    #[must_use]
+    pub fn is_count(self) -> bool {
+        matches!(self, Self::Tokenize | Self::Probe)
+    }
 }
 
 /// The text of a context.
@@ -111,6 +117,8 @@ pub struct Prompts {
     pub startup_lines: Vec<String>,
     /// Doubts, each a sentence.
     pub warnings: Vec<String>,
+    /// Prompts of one's own, which the cells send in place of made ones.
+    pub dataset: Option<Dataset>,
     /// What documents are cut from.
     filler: Arc<str>,
     texts: BTreeMap<u32, ContextText>,
@@ -170,7 +178,18 @@ impl Prompts {
         texts.map(|(context, text)| (*context, text.prompt_tokens.saturating_sub(own))).filter(|(_, shared)| *shared > 0).collect()
     }
 
-    /// The requests of a cell's streams. `None` if the context was not calibrated.
+    /// What a cell sends: its streams' requests, and the one that may go ahead of them; prompts of one's own have none.
+    /// `None` if the context was not calibrated.
+    #[must_use]
+    pub fn requests(&self, target: &Target, cell_index: usize, context_tokens: u32, shape: &Shape) -> Option<Requests> {
+        if let Some(dataset) = &self.dataset {
+            return Some(Requests { ahead: None, streams: Arc::new(dataset.cell(target, &self.run_id, cell_index, shape)) });
+        }
+        let made = self.cell(target, cell_index, context_tokens, shape)?;
+        Some(Requests { ahead: Some(Arc::new(made.scout(shape))), streams: Arc::new(made) })
+    }
+
+    /// Made prompts for a cell's streams. `None` if the context was not calibrated.
     #[must_use]
     pub fn cell(&self, target: &Target, cell_index: usize, context_tokens: u32, shape: &Shape) -> Option<CellPrompts> {
         let text = self.context(context_tokens)?;
@@ -236,6 +255,15 @@ impl Prompts {
         let text = text.document.json(&self.place(tag, text.context_tokens));
         Bytes::from(body_start(&target.model, &text))
     }
+}
+
+/// What a cell sends.
+#[derive(Clone)]
+pub struct Requests {
+    /// The request ahead of the streams, for a single token.
+    pub ahead: Option<Arc<dyn RequestSource>>,
+    /// Those of the streams.
+    pub streams: Arc<dyn RequestSource>,
 }
 
 /// Contexts of their own, each made when its request is prepared: copied sentence by sentence, none is kept.

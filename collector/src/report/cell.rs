@@ -7,6 +7,7 @@ use crate::cell::measurement::{CellMeasurement, FailurePhase, Window};
 use crate::load::record::{Outcome, RequestRecord};
 use crate::load::tokens::TokenTimeline;
 use crate::plan::CellLoad;
+use crate::prompt::CountedBy;
 use crate::scrape::snapshot::GaugeStats;
 use tokscope_shared::field::{Field, List, Num};
 use tokscope_shared::report::cell::Cell;
@@ -23,8 +24,8 @@ pub struct CellContext<'a> {
     pub mode: &'a str,
     /// How prompts relate.
     pub prompts: &'a str,
-    /// Prompt tokens reached, and how they were counted.
-    pub prompt_tokens: Option<(u64, &'a str)>,
+    /// Prompt tokens that were to be reached, and how they were counted; none of the user's own prompts.
+    pub prompt_tokens: Option<(u64, CountedBy)>,
     /// Reference acceptance length; 0 is none.
     pub accept_len_ref: f64,
     /// Whether the request sent ahead was the first to bring its context: only then does its time say how long reading
@@ -47,7 +48,8 @@ pub fn cell(measured: &CellMeasurement, context: &CellContext<'_>) -> Cell {
     super::loops::loops(&mut cell, measured);
     cell.hardware_summary = Field::Is(Hardware::default());
     let timeline = TokenTimeline::new(&measured.streams);
-    let reasons = found::found_while_measuring(measured, &timeline);
+    let expected = context.prompt_tokens.filter(|(_, by)| by.is_count()).map(|(tokens, _)| tokens);
+    let reasons = found::found_while_measuring(measured, &timeline, expected);
     cell.tokscope = Field::Is(super::own_cell::cell(measured, context, &timeline, &reasons));
     let judgement = verdict::judge(&cell);
     if let Field::Is(own) = &mut cell.tokscope {

@@ -29,8 +29,8 @@ const CHUNKS_A_TOKEN: f64 = 1.1;
 /// Fewer events without anything are no pattern.
 const SILENT: u64 = 16;
 
-/// Reasons that a reader of the file could not find again.
-pub(super) fn found_while_measuring(measured: &CellMeasurement, timeline: &TokenTimeline) -> Vec<Reason> {
+/// Reasons that a reader of the file could not find again. `prompt_tokens`: what the prompts were counted to have before.
+pub(super) fn found_while_measuring(measured: &CellMeasurement, timeline: &TokenTimeline, prompt_tokens: Option<u64>) -> Vec<Reason> {
     let mut reasons = Vec::new();
     if measured.interrupted {
         let seconds = measured.window.as_ref().map_or(0.0, Window::seconds);
@@ -70,7 +70,7 @@ pub(super) fn found_while_measuring(measured: &CellMeasurement, timeline: &Token
     reasons.extend(below_chunks(measured));
     reasons.extend(unknown_text(measured));
     reasons.extend(no_finish_reason(measured));
-    reasons.extend(prompt_length(measured));
+    reasons.extend(other_length(measured, prompt_tokens).or_else(|| prompt_length(measured)));
     reasons
 }
 
@@ -267,6 +267,12 @@ fn no_finish_reason(measured: &CellMeasurement) -> Option<Reason> {
     (unsaid > 0).then(|| Reason::new("no-finish-reason", format!("{unsaid} of {all} answers ended without a finish reason")))
 }
 
+/// Prompts that are not as long as they were made, by the server's count.
+fn other_length(measured: &CellMeasurement, expected: Option<u64>) -> Option<Reason> {
+    let text = measured.prompt_lengths(expected)?.warning(measured.id.context_tokens, expected?)?;
+    Some(Reason::new("prompt-length", text))
+}
+
 /// The prompts' length by the server's count against the context asked for.
 fn prompt_length(measured: &CellMeasurement) -> Option<Reason> {
     let asked = f64::from(measured.id.context_tokens);
@@ -311,6 +317,10 @@ mod tests {
 
     /// The codes found of several streams.
     fn codes_of(streams: Vec<Vec<RequestRecord>>) -> Vec<String> {
+        reasons_of(streams, None).into_iter().map(|reason| reason.code).collect()
+    }
+
+    fn reasons_of(streams: Vec<Vec<RequestRecord>>, prompt_tokens: Option<u64>) -> Vec<Reason> {
         let measured = CellMeasurement {
             id: CellId { index: 0, layer: crate::plan::Layer::Sustained, repeat: 1, context_tokens: 0, concurrency: 1 },
             cell: PlannedCell::sustained(0, 1, 100),
@@ -331,8 +341,8 @@ mod tests {
             loops: None,
             drain: crate::cell::measurement::Drain::default(),
         };
-        let reasons = found_while_measuring(&measured, &TokenTimeline::new(&measured.streams));
-        reasons.into_iter().map(|reason| reason.code).filter(|code| code != "underfilled").collect()
+        let reasons = found_while_measuring(&measured, &TokenTimeline::new(&measured.streams), prompt_tokens);
+        reasons.into_iter().filter(|reason| reason.code != "underfilled").collect()
     }
 
     fn all(change: impl Fn(&mut RequestRecord)) -> Vec<String> {
@@ -405,6 +415,21 @@ mod tests {
             (r.usage_tokens, r.chunks) = (Some(15), 15);
         };
         assert!(all(short).is_empty(), "a short answer may come at once");
+    }
+
+    #[test]
+    fn prompts_that_are_not_as_long_as_they_were_made_are_doubted_with_their_lengths() {
+        let with = |lengths: [u32; 4]| -> Vec<RequestRecord> {
+            let one = |(i, tokens)| RequestRecord { prompt_tokens: Some(tokens), ..usual(i as u64 * 1_000_000) };
+            lengths.into_iter().enumerate().map(one).collect()
+        };
+        let of = |lengths, expected| reasons_of(vec![with(lengths)], expected);
+        assert!(of([4_000, 4_008, 3_992, 4_000], Some(4_000)).is_empty(), "8 tokens are close enough");
+        let found = of([4_000, 4_009, 4_000, 3_900], Some(4_000));
+        assert_eq!((found.len(), found[0].code.as_str()), (1, "prompt-length"));
+        assert!(found[0].text.starts_with("2 of 4 prompts ") && found[0].text.contains("3900 to 4009"), "{}", found[0].text);
+        assert!(of([4_000, 4_009, 4_000, 3_900], None).is_empty(), "one's own have the length that they have");
+        assert!(reasons_of(vec![vec![usual(0)]], Some(4_000)).is_empty(), "a server that doesn't tell is not doubted for it");
     }
 
     #[test]

@@ -26,6 +26,7 @@ use crate::clock::{Clock, rfc3339};
 use crate::event::Logged;
 use crate::plan::{Layer, LeftOut, Place as CellPlace};
 use crate::prefill::{PrefillRow, PrefixCache};
+use crate::prompt::Dataset;
 use crate::run::{MeasuredCell, Stretch};
 use crate::scrape::snapshot::Snapshot;
 use serde_json::Value;
@@ -94,10 +95,44 @@ pub struct RunRecord {
     pub decode_warmup_context: Option<u32>,
     /// What repeated itself in it, in this stretch of the run.
     pub decode_warmup_loops: Vec<LoopFinding>,
+    /// The user's own prompts, where those are sent.
+    pub dataset: Option<DatasetUse>,
     /// Prefill rows.
     pub prefill: Vec<PrefillRow>,
     /// The cells, in order of execution.
     pub cells: Vec<MeasuredCell>,
+}
+
+/// The user's own prompts, as the report names them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DatasetUse {
+    /// The file, as it was named.
+    pub file: String,
+    /// SHA-256 of its bytes.
+    pub sha256: String,
+    /// Prompts in it.
+    pub prompts: usize,
+    /// Prompts that were sent from it, again from its beginning where they were used up.
+    pub used: usize,
+}
+
+impl DatasetUse {
+    /// Of a file of which nothing was sent in this stretch yet.
+    #[must_use]
+    pub fn of(dataset: &Dataset) -> Self {
+        let (file, sha256) = (dataset.file().display().to_string(), dataset.sha256().to_owned());
+        Self { file, sha256, prompts: dataset.len(), used: 0 }
+    }
+
+    fn own(&self) -> own::Dataset {
+        own::Dataset {
+            file: Field::text(&self.file),
+            sha256: Field::text(&self.sha256),
+            prompts: Field::count(self.prompts as u64),
+            used: Field::count(self.used as u64),
+            ..own::Dataset::default()
+        }
+    }
 }
 
 /// The server as the report names it.
@@ -246,6 +281,7 @@ fn own(run: &RunRecord, ended_us: u64) -> RunOwn {
             calibration: Field::Is(run.calibration.iter().map(own_cell::calibration).collect()),
             ..own::ClientOwn::default()
         }),
+        dataset: run.dataset.as_ref().map_or(Field::Absent, |dataset| Field::Is(dataset.own())),
         left_out: Field::Is(left_out.collect()),
         events: Field::Is(events.collect()),
         series: Field::Is(series(run)),

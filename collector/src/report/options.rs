@@ -76,6 +76,8 @@ pub struct Options {
     pub prompts: &'static str,
     /// The file of prompts.
     pub dataset: Option<String>,
+    /// SHA-256 of its bytes.
+    pub dataset_sha256: Option<String>,
     /// Seed of the prompts' text.
     pub seed: u64,
     /// Whether the client was measured before.
@@ -128,8 +130,9 @@ impl Options {
             loop_detection: options.loop_guard,
             show_capacity_limited_values: options.show_capacity_limited,
             accept_len_ref: options.accept_len_ref,
-            prompts: if options.dataset.is_some() { "dataset" } else { options.prompts.as_str() },
-            dataset: options.dataset.as_ref().map(|path| path.display().to_string()),
+            prompts: options.prompts(),
+            dataset: options.dataset.as_ref().map(|dataset| dataset.file().display().to_string()),
+            dataset_sha256: options.dataset.as_ref().map(|dataset| dataset.sha256().to_owned()),
             seed: options.seed,
             calibrate: options.calibrate,
             arrivals_kb: options.arrivals_kb,

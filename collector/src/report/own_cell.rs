@@ -25,6 +25,8 @@ pub(super) fn cell(measured: &CellMeasurement, context: &CellContext<'_>, timeli
                 ..own::Window::default()
             })
         }),
+        idle_before_us: Field::or_null(measured.idle.rested_us.map(Into::into)),
+        whole: whole(measured, timeline).map_or(Field::Null, Field::Is),
         client: Field::Is(client(measured, context)),
         reconciled: Field::Is(reconciled(measured)),
         prompt: Field::Is(prompt(measured, context)),
@@ -41,6 +43,22 @@ pub(super) fn cell(measured: &CellMeasurement, context: &CellContext<'_>, timeli
         }),
         ..CellOwn::default()
     }
+}
+
+/// From the first request to the last token, whatever the window was.
+fn whole(measured: &CellMeasurement, timeline: &TokenTimeline) -> Option<own::Whole> {
+    let start_us = measured.requests().filter_map(|request| request.sent_us).min()?;
+    let end_us = measured.requests().filter_map(|request| request.last_us).max()?;
+    // The last token belongs to it.
+    let tokens = timeline.window(start_us, end_us + 1).tokens;
+    let seconds = end_us.saturating_sub(start_us) as f64 / 1e6;
+    Some(own::Whole {
+        start_us: Field::count(start_us),
+        end_us: Field::count(end_us),
+        tokens: Field::count(tokens),
+        tps: Field::opt((measured.failure.is_none() && seconds > 0.0).then(|| tokens as f64 / seconds)),
+        ..own::Whole::default()
+    })
 }
 
 fn reason(reason: &Reason) -> own::ReasonOwn {
@@ -131,12 +149,23 @@ fn reconciled(measured: &CellMeasurement) -> Reconciled {
 
 fn prompt(measured: &CellMeasurement, context: &CellContext<'_>) -> Prompt {
     let scout = measured.scout.as_ref();
-    let (tokens, counted_by) = context.prompt_tokens.map_or((None, "estimate"), |(tokens, by)| (Some(tokens), by));
+    let seen = measured.prompt_lengths(None);
+    let own = context.prompts == "dataset";
+    let unknown = match (&seen, own) {
+        (Some(_), true) => Some("usage"),
+        (None, true) => None,
+        (_, false) => Some("estimate"),
+    };
+    let counted_by = context.prompt_tokens.map(|(_, by)| by.as_str()).or(unknown);
     Prompt {
         mode: Field::text(context.prompts),
-        target_tokens: Field::int(measured.id.context_tokens),
-        tokens: Field::or_null(tokens.map(Into::into)),
-        counted_by: Field::text(counted_by),
+        target_tokens: if own { Field::Null } else { Field::int(measured.id.context_tokens) },
+        tokens: Field::or_null(context.prompt_tokens.map(|(tokens, _)| tokens.into())),
+        counted_by: Field::or_null(counted_by.map(str::to_owned)),
+        counted: Field::count(seen.map_or(0, |seen| seen.count)),
+        tokens_min: count_or_null(seen.map(|seen| seen.min)),
+        tokens_mean: Field::opt(seen.map(|seen| seen.mean)),
+        tokens_max: count_or_null(seen.map(|seen| seen.max)),
         max_tokens: Field::int(measured.cell.max_tokens),
         max_tokens_asked: measured.cell.clamped_from.map_or(Field::Absent, Field::int),
         // One that found its context in the cache is no measure of reading it.

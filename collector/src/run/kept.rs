@@ -72,6 +72,8 @@ pub struct Earlier {
     pub calibration: Vec<Calibration>,
     /// The context of the hidden decode.
     pub decode_warmup_context: Option<u32>,
+    /// How many of the user's own prompts were taken.
+    pub dataset_used: usize,
     /// Rows of prefill.
     pub prefill: Vec<PrefillRow>,
     /// Cells that are finished.
@@ -125,6 +127,7 @@ impl Kept {
             record.calibration = earlier.calibration;
             record.decode_warmup_context = earlier.decode_warmup_context;
             record.prefill = earlier.prefill;
+            record.dataset.iter_mut().for_each(|dataset| dataset.used = earlier.dataset_used);
             record.cells = earlier.cells;
             record.skipped = earlier.skipped;
             record.earlier_series = earlier.series;

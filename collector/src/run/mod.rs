@@ -20,8 +20,8 @@ use crate::load::stop::Stop;
 use crate::load::{Load, LoadLimits};
 use crate::plan::{Layer, LeftOut, MIN_OUTPUT_TOKENS, Plan, PlanInput, PlannedCell, plan};
 use crate::prefill::{self, Ahead, Finding, PrefillContexts, PrefixCache, StandaloneOptions, prefix_cache};
-use crate::prompt::{self, PromptOptions, Prompts};
-use crate::report::{self, ArrivalsLimit, CellContext, Options, RunRecord, Server, Status};
+use crate::prompt::{self, Dataset, PromptOptions, Prompts};
+use crate::report::{self, ArrivalsLimit, CellContext, DatasetUse, Options, RunRecord, Server, Status};
 use crate::scrape::Scraper;
 use crate::target::{MetricsAccess, Target, TargetError};
 use std::collections::{BTreeMap, BTreeSet};
@@ -97,8 +97,8 @@ pub async fn run(options: &RunOptions, clock: Clock, events: &Events, stop: Stop
     raise_open_files(most)?;
     // The predecessor says the word twice, and those who wait for the line know it so.
     events.emit(Event::Startup("startup preparation done".to_owned()));
-    let to_come = prepared.plan.cells.iter().filter(|cell| !kept.is_done(cell)).count();
-    events.emit(Event::Planned { cells: to_come, window_us: (options.duration_s * 1e6) as u64 });
+    let cells = prepared.plan.cells.iter().filter(|cell| !kept.is_done(cell)).copied().collect();
+    events.emit(Event::Planned { cells, window_us: (options.duration_s * 1e6) as u64 });
     Session { options, prepared: &prepared, events, stop, kept }.measure().await;
     Ok(())
 }
@@ -115,12 +115,7 @@ pub async fn prepare(options: &RunOptions, clock: Clock, events: &Events, stop: 
         (false, alone) => prefill::contexts(&options.contexts, &options.prefill.contexts, target.max_model_len(), alone),
     };
     events.emit(Event::Startup(prefill_line(options, &prefill)));
-    let prompt_options = PromptOptions { contexts: wanted(options, &prefill, &target), seed: options.seed, mode: options.prompts };
-    let mut stopped = stop.clone();
-    let prompts = tokio::select! {
-        made = prompt::make(&target, &prompt_options) => made,
-        () = stopped.stopped() => return Ok(None),
-    };
+    let Some(prompts) = prompts(options, &prefill, &target, stop.clone()).await else { return Ok(None) };
     prompts.startup_lines.iter().for_each(|line| events.emit(Event::Startup(line.clone())));
     prompts.warnings.iter().for_each(|line| events.emit(Event::Warning(line.clone())));
     let load = Load::start(clock, 1).map_err(RunError::Threads)?;
@@ -155,6 +150,18 @@ pub async fn prepare(options: &RunOptions, clock: Clock, events: &Events, stop: 
     Ok(Some(prepared))
 }
 
+/// What is asked: the user's own prompts, or some that are made to length. `None` where it was stopped meanwhile.
+async fn prompts(options: &RunOptions, prefill: &PrefillContexts, target: &Target, mut stop: Stop) -> Option<Prompts> {
+    if let Some(dataset) = &options.dataset {
+        return Some(prompt::own(dataset, options.seed));
+    }
+    let wanted = PromptOptions { contexts: wanted(options, prefill, target), seed: options.seed, mode: options.prompts };
+    tokio::select! {
+        made = prompt::make(target, &wanted) => Some(made),
+        () = stop.stopped() => None,
+    }
+}
+
 /// The server, and what it takes; the record begins with it.
 async fn known_server(options: &RunOptions, clock: Clock, events: &Events, mut stop: Stop, kept: &Kept) -> Result<Target, RunError> {
     let mut waiting = |text: &str| events.emit(Event::Startup(text.to_owned()));
@@ -173,6 +180,9 @@ async fn known_server(options: &RunOptions, clock: Clock, events: &Events, mut s
     }
     target.accepted.notes.iter().for_each(|line| events.emit(Event::Warning(line.clone())));
     kept.begin(record(options, clock, &target))?;
+    if let (Some(dataset), Some(used)) = (&options.dataset, kept.with(|record| record.dataset.as_ref().map(|of_record| of_record.used))) {
+        dataset.go_on_after(used);
+    }
     Ok(target)
 }
 
@@ -205,7 +215,9 @@ fn wanted(options: &RunOptions, prefill: &PrefillContexts, target: &Target) -> V
 
 fn plan_input(options: &RunOptions, prepared: &Prepared) -> PlanInput {
     let Prepared { target, prompts, .. } = prepared;
-    let shared = prepared.prefix_cache.as_ref().is_some_and(|found| found.finding == Finding::Works);
+    let found = prepared.prefix_cache.as_ref();
+    let shared = found.is_some_and(|found| found.not_shared().is_none());
+    let alike = options.prompts != PromptMode::Distinct;
     PlanInput {
         contexts: options.contexts.clone(),
         concurrency: options.concurrency.clone(),
@@ -219,8 +231,10 @@ fn plan_input(options: &RunOptions, prepared: &Prepared) -> PlanInput {
         max_running: target.max_running(),
         max_model_len: target.max_model_len(),
         max_tokens_limit: target.accepted.max_tokens_limit,
-        prompt_tokens: prompts.prompt_tokens(),
+        prompt_tokens: if options.dataset.is_some() { BTreeMap::new() } else { prompts.prompt_tokens() },
         shared_tokens: if shared { prompts.shared_tokens() } else { BTreeMap::new() },
+        not_shared: found.filter(|_| alike).and_then(PrefixCache::not_shared),
+        own_prompts: options.dataset.is_some(),
     }
 }
 
@@ -263,6 +277,9 @@ impl Session<'_> {
             all = self.cells().await;
         }
         self.keep_scrapes();
+        if let Some(text) = self.options.dataset.as_ref().and_then(Dataset::wrapped) {
+            self.events.emit(Event::Warning(text));
+        }
         if all && !self.stop.is_stopped() {
             self.kept.with(|record| record.status = Status::Complete);
         }
@@ -312,7 +329,7 @@ impl Session<'_> {
     /// All cells of the plan that were not measured in an earlier stretch; whether all were tried.
     async fn cells(&self) -> bool {
         let settings = self.cell_options();
-        let (mut prefilled, mut dead) = (self.kept.prefilled(), 0);
+        let (mut prefilled, mut dead, mut warned) = (self.kept.prefilled(), 0, BTreeSet::new());
         // Whose texts reached the server in this stretch: an earlier one's had another beginning.
         let mut sent = BTreeSet::new();
         let plan = &self.prepared.plan;
@@ -343,6 +360,7 @@ impl Session<'_> {
                 self.kept.with(|record| record.skipped.push(planned.place()));
                 continue;
             }
+            self.note_prompts(&measured, &mut warned);
             // A cell that was stopped before its window opened says nothing.
             if measured.window.is_some() || !measured.interrupted {
                 let mut cell = self.assembled(&measured, first);
@@ -365,6 +383,25 @@ impl Session<'_> {
 
     fn bench(&self) -> Bench<'_> {
         self.prepared.bench(self.events)
+    }
+
+    /// How far the user's own prompts are; and once for each context, that made ones are not as long as they were made.
+    fn note_prompts(&self, measured: &CellMeasurement, warned: &mut BTreeSet<u32>) {
+        if let Some(dataset) = &self.options.dataset {
+            self.kept.with(|record| record.dataset.iter_mut().for_each(|of_record| of_record.used = dataset.used()));
+            return;
+        }
+        let context = measured.id.context_tokens;
+        let off = self.expected(context).and_then(|expected| measured.prompt_lengths(Some(expected))?.warning(context, expected));
+        if let Some(text) = off.filter(|_| warned.insert(context)) {
+            self.events.emit(Event::Warning(text));
+        }
+    }
+
+    /// What the prompts of a context have in tokens, where that was counted.
+    fn expected(&self, context: u32) -> Option<u64> {
+        let text = self.prepared.prompts.context(context)?;
+        text.counted_by.is_count().then_some(text.prompt_tokens)
     }
 
     fn prefill_options(&self) -> StandaloneOptions {
@@ -402,14 +439,14 @@ impl Session<'_> {
 
     /// `first`: whether the context had not been sent before.
     fn assembled(&self, measured: &CellMeasurement, first: bool) -> Cell {
-        let text = self.prepared.prompts.context(measured.id.context_tokens);
+        let text = self.prepared.prompts.context(measured.id.context_tokens).filter(|_| self.options.dataset.is_none());
         let calibrations = self.kept.with(|record| record.calibration.clone());
         report::cell(
             measured,
             &CellContext {
                 mode: mode(measured.id.layer, self.options.burst.request_count > 0),
-                prompts: self.options.prompts.as_str(),
-                prompt_tokens: text.map(|text| (text.prompt_tokens, text.counted_by.as_str())),
+                prompts: self.options.prompts(),
+                prompt_tokens: text.map(|text| (text.prompt_tokens, text.counted_by)),
                 accept_len_ref: self.options.accept_len_ref,
                 scout_was_first: first,
                 calibration: calibrations.iter().find(|c| c.concurrency == measured.id.concurrency),
@@ -507,6 +544,7 @@ fn record(options: &RunOptions, clock: Clock, target: &Target) -> RunRecord {
         skipped: Vec::new(),
         decode_warmup_context: None,
         decode_warmup_loops: Vec::new(),
+        dataset: options.dataset.as_ref().map(DatasetUse::of),
         prefill: Vec::new(),
         cells: Vec::new(),
     }

@@ -2,9 +2,9 @@
 
 use crate::plan::{BurstCount, Layers};
 pub use crate::prefill::PrefillMetric;
+use crate::prompt::Dataset;
 pub use crate::prompt::PromptMode;
 use crate::target::TargetOptions;
-use std::path::PathBuf;
 
 /// How the gaps of the open loop are made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -114,8 +114,8 @@ pub struct RunOptions {
     pub accept_len_ref: f64,
     /// How prompts relate.
     pub prompts: PromptMode,
-    /// Prompts of one's own, in place of made ones.
-    pub dataset: Option<PathBuf>,
+    /// Prompts of one's own, in place of made ones; the only context is then 0.
+    pub dataset: Option<Dataset>,
     /// Seed of the prompts' text and of the schedule.
     pub seed: u64,
     /// Whether the client itself is measured before the cells.
@@ -125,6 +125,12 @@ pub struct RunOptions {
 }
 
 impl RunOptions {
+    /// How prompts relate, as the report writes it.
+    #[must_use]
+    pub fn prompts(&self) -> &'static str {
+        if self.dataset.is_some() { "dataset" } else { self.prompts.as_str() }
+    }
+
     /// What is measured at each place of the matrix.
     #[must_use]
     pub fn layers(&self) -> Layers {

@@ -1,5 +1,14 @@
-//! What is sent before anything is measured, so that no cell pays for what is done only once. It shares no prefix with
-//! what is measured.
+//! What is sent before anything is measured, so that no cell pays for what is done only once.
+//!
+//! The load has the shape of the measured one: model and endpoint, how prompts relate, temperature, `ignore_eos`, which
+//! usage is asked for, and the name of the output limit, all as they were agreed on with the server. On purpose other:
+//! - The run id in each prompt: nothing of what is measured later is in a prefix cache.
+//! - The hidden cell has one stream, on the longest context that fits, with that context's output limit.
+//! - A wave has the shortest context and answers of [`WAVE_TOKENS`] tokens, one for each stream of a planned concurrency,
+//!   and so never more at once than some cell of the plan.
+//! - What goes ahead of prefill (`prefill::decode_warmup`, `prefill::prefill_warmup`) only wakes the server up: a short
+//!   answer that may end by itself, and a prompt with one token, both without usage at each token and at the server's
+//!   own temperature.
 
 use super::Session;
 use crate::cell::{Bench, CellOptions};
@@ -17,10 +26,10 @@ use std::time::Duration;
 
 /// Tokens of an answer of a wave.
 const WAVE_TOKENS: u32 = 16;
-/// Waves at one concurrency, at most.
-const WAVES: u32 = 4;
+/// Waves at one concurrency, at most: a server that is still getting faster then may do so for ever.
+const WAVES: u32 = 16;
 /// A wave that takes no less than this share of the one before shows that the server is warm.
-const SETTLED: f64 = 0.9;
+const SETTLED: f64 = 0.95;
 /// For a wave to end: what is compiled at a first batch takes its time.
 const WAVE_LIMIT: Duration = Duration::from_secs(300);
 /// The longest prompt that goes ahead of prefill.
@@ -48,9 +57,9 @@ impl Session<'_> {
         if seconds <= 0.0 || self.stop.is_stopped() {
             return;
         }
-        // Another run id, so that nothing of what is measured later is in the prefix cache.
+        // Another run id, and none of the user's own prompts, so that nothing of what is measured later is in the prefix cache.
         let mut prompts = self.prepared.prompts.clone();
-        prompts.run_id = new_run_id();
+        (prompts.run_id, prompts.dataset) = (new_run_id(), None);
         self.hidden_cell(&prompts, seconds).await;
         let levels: BTreeSet<u32> = self.prepared.plan.cells.iter().map(|cell| cell.concurrency).collect();
         for concurrency in levels {
@@ -125,6 +134,8 @@ impl Session<'_> {
         let seconds = (prepared.load.clock().now_us() - begun_us) as f64 / 1e6;
         let (records, _) = streams.join(Duration::from_secs(5)).await;
         let mut requests = records.iter().flat_map(|record| &record.requests);
-        requests.all(|request| request.outcome == Outcome::Finished).then_some(seconds)
+        // An answer beyond its limit is cut, and was an answer.
+        let answered = |outcome| matches!(outcome, Outcome::Finished | Outcome::CutByUs) && !self.stop.is_stopped();
+        requests.all(|request| answered(request.outcome)).then_some(seconds)
     }
 }

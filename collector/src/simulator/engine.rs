@@ -10,7 +10,8 @@
 //! - Sequences that have their first token decode together in steps. Who is there when a step
 //!   begins gets its tokens when it ends: one, and with speculation those accepted. The next
 //!   step begins at that very instant, however late the driver is.
-//! - A cold engine's first requests take longer by a factor, and so do the steps they are in.
+//! - A cold engine's first requests take longer by a factor that falls from one to the next, and so do the steps
+//!   they are in.
 //! - A client that goes away frees a decoding sequence's slot at the end of the step; a prompt's
 //!   or a waiting one's at once.
 
@@ -94,8 +95,7 @@ impl Engine {
     /// Takes a request in.
     pub fn arrive(&mut self, arrival: Arrival) {
         let seed = mix(self.settings.seed ^ mix(self.arrivals));
-        let cold = self.settings.quirks.speed_up.filter(|speed_up| self.arrivals < speed_up.requests);
-        let slower = cold.map_or(1.0, |speed_up| speed_up.factor);
+        let slower = self.settings.quirks.speed_up.map_or(1.0, |speed_up| speed_up.slower(self.arrivals));
         self.arrivals += 1;
         let mut rng = fastrand::Rng::with_seed(seed);
         let limit = arrival.max_output.max(1);

@@ -47,13 +47,21 @@ pub enum MetricsVersion {
     V1,
 }
 
-/// A cold engine: its first requests, and all steps they are in, take longer.
+/// A cold engine: its first requests, and all steps they are in, take longer, each less so than the one before.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SpeedUp {
-    /// By this factor.
+    /// The very first one by this factor.
     pub factor: f64,
     /// How many requests; of each engine where there are several.
     pub requests: u64,
+}
+
+impl SpeedUp {
+    /// By which factor a request takes longer before which there were so many.
+    pub(crate) fn slower(self, before: u64) -> f64 {
+        let cold = self.requests.saturating_sub(before) as f64 / self.requests.max(1) as f64;
+        1.0 + (self.factor - 1.0) * cold
+    }
 }
 
 impl FromStr for SpeedUp {
@@ -93,7 +101,7 @@ pub struct Quirks {
     /// Say one sentence over and over
     #[arg(long)]
     pub repeat_text: bool,
-    /// Be slower by factor F in the first N requests, as a cold engine
+    /// Be slower by factor F at first, and less with each of the first N requests, as a cold engine
     #[arg(long, value_name = "F,N")]
     pub speed_up: Option<SpeedUp>,
     /// Answer this share of chat requests with 500
@@ -105,6 +113,9 @@ pub struct Quirks {
     /// Work on one request at a time; the others wait, and no gauge tells of them
     #[arg(long)]
     pub serial: bool,
+    /// Make the prompts of every second request that streams so many tokens longer, as a template that is not the same for all
+    #[arg(long, value_name = "TOKENS", default_value_t = 0)]
+    pub template_adds: u32,
 }
 
 impl Quirks {

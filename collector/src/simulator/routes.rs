@@ -165,7 +165,7 @@ impl Server {
             let read = tokio::task::spawn_blocking(move || openai::read_chat(&body, &server.settings)).await;
             read.map_err(|_| ReadError::Closed)?
         };
-        let chat = match read {
+        let mut chat = match read {
             Ok(chat) => chat,
             Err(refusal) => {
                 let response = refusal.response(settings.flavour);
@@ -173,6 +173,9 @@ impl Server {
             }
         };
         let key = self.next_key.fetch_add(1, Ordering::Relaxed);
+        if chat.stream && key % 2 == 1 {
+            chat.prompt.tokens = chat.prompt.tokens.saturating_add(settings.quirks.template_adds);
+        }
         let given = chat.rid.clone().filter(|_| settings.flavour == Flavour::Sglang).or(request.request_id);
         let suffix = given.unwrap_or_else(|| format!("{:016x}", tokens::mix(settings.seed ^ tokens::mix(key ^ 0x1d))));
         let id = match settings.flavour {

@@ -4,6 +4,7 @@ use super::eta::Eta;
 use super::{complain, span};
 use crate::clock::Clock;
 use crate::event::{CellId, Event, Stamped};
+use crate::plan::Layer;
 use crate::secrets::printable;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
@@ -37,6 +38,18 @@ impl Listener {
     }
 }
 
+fn layer(cell: &CellId) -> &'static str {
+    match cell.layer {
+        Layer::Sustained => "",
+        Layer::Burst => "burst ",
+        Layer::OpenLoop => "open loop ",
+    }
+}
+
+fn repeat(cell: &CellId) -> String {
+    if cell.repeat > 1 { format!(" repeat {}", cell.repeat) } else { String::new() }
+}
+
 /// What is drawn.
 #[derive(Debug)]
 pub struct Progress {
@@ -58,7 +71,7 @@ impl Progress {
             }
             bar
         });
-        Progress { clock, bar, eta: Eta::new(0, 0), done: 0, cells: 0, window_us: 0 }
+        Progress { clock, bar, eta: Eta::default(), done: 0, cells: 0, window_us: 0 }
     }
 
     /// Takes an event in.
@@ -66,14 +79,17 @@ impl Progress {
         let t_us = stamped.t_us;
         match &stamped.event {
             Event::Planned { cells, window_us } => {
-                (self.cells, self.window_us) = (*cells, *window_us);
-                self.eta = Eta::new(*cells, *window_us);
+                (self.cells, self.window_us) = (cells.len(), *window_us);
+                self.eta = Eta::new(cells.clone(), *window_us);
             }
             Event::CellStart { cell } => {
                 self.eta.cell_started(t_us);
                 self.show(cell, "starting", t_us);
             }
             Event::Tick { cell, in_window, elapsed_us, tokens, active_streams } => {
+                if *in_window {
+                    self.eta.tokens(*tokens, *elapsed_us, cell.concurrency);
+                }
                 let seconds = *elapsed_us as f64 / 1e6;
                 let what = if *in_window {
                     let rate = *tokens as f64 / seconds.max(0.001);
@@ -83,9 +99,13 @@ impl Progress {
                 };
                 self.show(cell, &what, t_us);
             }
-            Event::Requests { cell, done, total, elapsed_us, tokens } => {
+            Event::Requests { cell, before, done, total, elapsed_us, tokens } => {
                 let rate = *tokens as f64 / (*elapsed_us as f64 / 1e6).max(0.001);
-                self.show(cell, &format!("{done}/{total} requests  {rate:.1} tok/s"), t_us);
+                if cell.layer == Layer::Burst {
+                    self.eta.tokens(*tokens, *elapsed_us, cell.concurrency.min(*total));
+                }
+                let what = if *before { "requests to warm up" } else { "requests" };
+                self.show(cell, &format!("{done}/{total} {what}  {rate:.1} tok/s"), t_us);
             }
             Event::CellDone { .. } | Event::CellError { .. } | Event::LoopFound { .. } | Event::CellSkipped { .. } => {
                 self.done += 1;
@@ -120,17 +140,18 @@ impl Progress {
         if self.bar.is_some() || !ended || self.done >= self.cells {
             return line;
         }
-        format!("{line}  ({} of {}, about {} left)", self.done, self.cells, self.left(stamped.t_us))
+        format!("{line}  ({} of {}, {} left)", self.done, self.cells, self.left(stamped.t_us))
     }
 
     fn left(&self, t_us: u64) -> String {
-        span(self.eta.left_us(t_us) as f64 / 1e6)
+        let left = self.eta.left(t_us);
+        format!("{} {}", if left.at_least { "at least" } else { "about" }, span(left.us as f64 / 1e6))
     }
 
     fn show(&self, cell: &CellId, what: &str, t_us: u64) {
         if let Some(bar) = &self.bar {
             let (number, cells) = (self.done + 1, self.cells.max(self.done + 1));
-            bar.set_message(format!("[{number}/{cells}] {cell}  {what}  about {} left", self.left(t_us)));
+            bar.set_message(format!("[{number}/{cells}] {}{cell}{}  {what}  {} left", layer(cell), repeat(cell), self.left(t_us)));
             bar.tick();
         }
     }

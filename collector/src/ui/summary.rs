@@ -2,7 +2,7 @@
 
 use super::say;
 use super::tables::{self, Part, beside, within};
-use tokscope_shared::render::{Table, legend, prefill_table};
+use tokscope_shared::render::{Table, answer_limits, legend, prefill_table};
 use tokscope_shared::report::Report;
 use tokscope_shared::report::cell::Cell;
 use tokscope_shared::report::identity::context_label;
@@ -37,33 +37,37 @@ pub(super) fn summary(report: &Report, review: &Review, width: usize) -> String 
 
     let rate = if finite { tables::finite } else { tables::rate };
     let head = if finite { "Tokens a second of finite requests (done/wanted)" } else { "Sustained decode, tok/s" };
-    let main = (!primary.is_empty()).then(|| titled(head, &primary.matrix(rate), width));
+    let lengths = answer_limits(report, report.cells());
+    let main = (!primary.is_empty()).then(|| titled(&format!("{head} · {lengths}"), &primary.matrix(rate), width));
     let prefill = prefill_table(report).map(|table| titled("Prefill", &table, width));
     blocks.extend(match (prefill, main) {
         (Some(prefill), Some(main)) => vec![beside(&prefill, &main, width)],
         (prefill, main) => prefill.into_iter().chain(main).collect(),
     });
     blocks.extend(legend_of(&primary.matrix(rate)));
-    blocks.extend(pairs(&matrices(&primary, width), width));
+    blocks.extend(pairs(&matrices(&primary, &lengths, width), width));
     if !burst.is_empty() {
-        blocks.push(titled("Bursts, tok/s (requests done/wanted)", &burst.matrix(tables::finite), width));
+        let lengths = answer_limits(report, report.burst_results.items());
+        blocks.push(titled(&format!("Bursts, tok/s (requests done/wanted) · {lengths}"), &burst.matrix(tables::finite), width));
         blocks.extend(legend_of(&burst.matrix(tables::finite)));
-        blocks.extend(pairs(&matrices(&burst, width), width));
+        blocks.extend(pairs(&matrices(&burst, &lengths, width), width));
     }
     if let Some(table) = tables::open_loop(report) {
-        blocks.push(titled("Open loop", &table, width));
+        let cells = report.tokscope.get().into_iter().flat_map(|own| own.open_loop.items());
+        blocks.push(titled(&format!("Open loop · {}", answer_limits(report, cells)), &table, width));
     }
     if let Some(table) = tables::repeats(report) {
-        blocks.push(titled("Repeats, tok/s", &table, width));
+        let repeats = report.tokscope.get().into_iter().flat_map(|own| own.repeats.items()).filter_map(|repeat| repeat.cell.get());
+        blocks.push(titled(&format!("Repeats, tok/s · {}", answer_limits(report, repeats)), &table, width));
     }
     blocks.push(words(report, review));
     blocks.join("\n\n")
 }
 
 /// The tables beside the rate, as far as there are values.
-fn matrices(part: &Part<'_>, width: usize) -> Vec<String> {
+fn matrices(part: &Part<'_>, lengths: &str, width: usize) -> Vec<String> {
     let of = |head: &str, show: fn(&Cell) -> Option<String>| part.any(show).then(|| titled(head, &part.matrix(show), width));
-    let user = part.metric("user-tps-p50").map(|(head, table)| titled(&head, &table, width));
+    let user = part.metric("user-tps-p50").map(|(head, table)| titled(&format!("{head} · {lengths}"), &table, width));
     [
         user,
         of("TTFT / ITL, median, ms", tables::ttft_itl),

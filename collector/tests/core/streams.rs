@@ -35,6 +35,7 @@ impl RequestSource for Plain {
             head: format!("POST /v1/chat/completions HTTP/1.1\r\nHost: h\r\nContent-Length: {length}\r\n\r\n").into_bytes(),
             shared: self.shared.clone(),
             tail: Vec::new(),
+            taken: None,
         }
     }
 }

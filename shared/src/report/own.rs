@@ -38,6 +38,21 @@ section! {
         @always open_loop: List<Cell>,
         /// What was measured when, after a resume.
         @always segments: List<Segment>,
+        /// The user's own prompts; absent where prompts were made.
+        dataset: Dataset,
+    }
+
+    /// A file of the user's own prompts.
+    pub struct Dataset {
+        /// The file, as it was named.
+        file: String,
+        /// SHA-256 of its bytes.
+        sha256: String,
+        /// Prompts in it.
+        prompts: Int,
+        /// Prompts sent from it, one after the other, also before a burst is measured; more than there are where it was begun
+        /// anew.
+        used: Int,
     }
 
     /// The server as it described itself.
@@ -202,8 +217,13 @@ section! {
         @always verdict: String,
         /// Why.
         @always reasons: List<ReasonOwn>,
+        /// µs for which the server had had nothing of this run to do when the cell began: it may be slower after a long
+        /// rest. Null where nothing had been sent before.
+        @always idle_before_us: Int,
         /// The window on the run's clock.
         @always window: Window,
+        /// The whole of the load, its beginning and its end included; null where no token came.
+        @always whole: Whole,
         /// The client meanwhile.
         @always client: CellClient,
         /// What the server counted beside what was counted here.
@@ -238,6 +258,18 @@ section! {
         @always start_spread_us: Int,
         /// Seconds between the two scrapes that the server's rate rests on; null where there are none.
         @always server_seconds: Num,
+    }
+
+    /// All of a cell's load, to stand beside the window: how far the average over everything is from the steady state.
+    pub struct Whole {
+        /// The first request was sent, µs on the run's clock.
+        @always start_us: Int,
+        /// The last token of all came, µs on the run's clock.
+        @always end_us: Int,
+        /// Tokens of all requests.
+        @always tokens: Int,
+        /// Tokens a second from start to end; null where a stream failed.
+        @always tps: Num,
     }
 
     /// Server and client between the same two instants; null where the server has no counters.
@@ -314,14 +346,23 @@ section! {
 
     /// The prompts of a cell.
     pub struct Prompt {
-        /// `shared`, `distinct` or `identical`.
+        /// `shared`, `distinct`, `identical` or `dataset`.
         @always mode: String,
-        /// Tokens asked for.
+        /// Tokens asked for; null where prompts were the user's own.
         @always target_tokens: Int,
-        /// Tokens reached, as the server counts them.
+        /// Tokens that the prompts were made to have, as the server counted them before; null where they were the user's own.
         @always tokens: Int,
-        /// How they were counted: `tokenize`, `usage` or `estimate`.
+        /// How those were counted: `tokenize`, `probe`, `probe-ratio`, `assumed` or `estimate`; `usage` where only those of
+        /// the cell's requests are known.
         @always counted_by: String,
+        /// Requests of the cell of which the server told the prompt's tokens.
+        counted: Int,
+        /// The fewest of these tokens; null where it told none.
+        tokens_min: Num,
+        /// Their mean.
+        tokens_mean: Num,
+        /// The most.
+        tokens_max: Num,
         /// Output limit sent with each request.
         @always max_tokens: Int,
         /// Output limit asked for, where the model's context didn't allow it.

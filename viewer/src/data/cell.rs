@@ -120,7 +120,10 @@ pub fn circumstances(cell: &Cell) -> Vec<(&'static str, String)> {
         Some(format!("{} µs to {} µs on the run's clock", whole(&Field::Is(window.start_us.get()?.clone())), whole(&window.end_us)))
     });
     let prompt = own.and_then(|own| own.prompt.get()).and_then(|prompt| {
-        Some(format!("{} prompts, {} tok by {}", prompt.mode.str()?, whole(&prompt.tokens), prompt.counted_by.str().unwrap_or(NONE)))
+        // The user's own have no length but those that the server counted.
+        let seen = prompt.tokens_min.f64().zip(prompt.tokens_max.f64()).filter(|_| prompt.tokens.get().is_none());
+        let tokens = seen.map_or_else(|| whole(&prompt.tokens), |(min, max)| format!("{min:.0} to {max:.0}"));
+        Some(format!("{} prompts, {tokens} tok by {}", prompt.mode.str()?, prompt.counted_by.str().unwrap_or(NONE)))
     });
     [
         ("window", seconds(&cell.measurement_wall_seconds).or_else(|| seconds(&cell.measurement_seconds))),

@@ -12,10 +12,11 @@ pub fn markdown(entry: &Entry, metric: &Metric) -> String {
     let legend = render::legend(&table);
     let legend = if legend.is_empty() { String::new() } else { format!("\n{legend}\n") };
     format!(
-        "**{model}** · {}\n\n{}: {}\n\n{}{legend}",
+        "**{model}** · {}\n\n{}: {} With {}.\n\n{}{legend}",
         identity_line(&entry.summary).join(" · "),
         metric.head(),
         metric.definition,
+        render::answer_limits(&entry.report, entry.report.cells()),
         table.markdown()
     )
 }
@@ -33,6 +34,7 @@ mod tests {
         let id = library.add("a.json", None, crate::data::sample()).id().unwrap();
         let text = markdown(&library.get(id).unwrap(), metric::by_id("aggregate-tps").unwrap());
         assert!(text.starts_with("**GLM-5.3-Flash-EXL3-4bpw** · vLLM "), "{text}");
+        assert!(text.contains(" With answers up to "), "{text}");
         assert!(text.contains("| context | C=1 |\n|---|--:|\n| 0 | 145.5 |\n| 32k | 147.2 |\n| 64k | 151.5 |\n"), "{text}");
     }
 }

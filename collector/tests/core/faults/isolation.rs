@@ -83,6 +83,9 @@ async fn what_goes_on_after_a_close_is_waited_for_and_no_cell_begins_beside_it()
     assert!(next_us - closed_us > 2_500_000, "the next cell began {} ms after the close", (next_us - closed_us) / 1_000);
     assert!(cells.iter().all(|cell| cell.failure.is_none() && !cell.idle.left_over));
     assert_eq!(text_of(&cells[1], "leftovers"), None);
+    // It had something to do for three seconds after the close: that was no rest.
+    let rested_us = cells[1].idle.rested_us.unwrap();
+    assert!(rested_us < 1_500_000, "{rested_us} µs of rest, {} since the close", cells[1].started_us - closed_us);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -7,6 +7,7 @@ mod isolation;
 mod pace;
 mod sending;
 mod texts;
+mod warmups;
 mod windows;
 
 use std::net::SocketAddr;

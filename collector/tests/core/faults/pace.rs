@@ -12,7 +12,7 @@ use tokscope_collector::load::endpoint::Endpoint;
 use tokscope_collector::load::record::{Outcome, RequestRecord};
 use tokscope_collector::load::request::RequestSource;
 use tokscope_collector::load::schedule::Schedule;
-use tokscope_collector::load::{Load, Pace, StreamsOptions};
+use tokscope_collector::load::{Load, LoadLimits, Pace, StreamsOptions};
 use tokscope_collector::plan::{CellLoad, Layer, PlannedCell};
 use tokscope_collector::target::{Address, TrustedRoots};
 use tokscope_shared::field::Field;
@@ -22,7 +22,7 @@ use tokscope_shared::report::own;
 use super::windows::{no_metrics, reasons, reported};
 use super::{Count, LIMITS, all, median, one_token};
 use crate::cells::{measure_all, server, short, stream};
-use crate::server::{DONE, Do, STREAM_HEAD, Server, finish, send, whole};
+use crate::server::{DONE, Do, STREAM_HEAD, Server, chunk, finish, send, whole};
 use crate::streams::Plain;
 
 /// A whole answer of `n` tokens, one each 10 ms.
@@ -97,6 +97,28 @@ async fn a_burst_ends_with_its_last_token_and_not_with_what_comes_after_it() {
     assert_eq!((window.start_us, window.end_us), (first, last + 1));
     assert!(all(&m.streams).map(|r| r.ended_us).max().unwrap() > last + 900_000);
     assert_eq!(cell.client_output_tokens.i64(), Some(10));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_that_never_ends_ends_at_twice_its_limit_with_a_reason() {
+    // A server that passes over max_tokens, which is 4 here: ten seconds of tokens.
+    let server = server(|_| stream(1_000), no_metrics).await;
+    let cell = PlannedCell { max_tokens: 4, ..requests(2, 3, 0) };
+    let (m, cell, _) = one(&server, cell, &short()).await;
+    let reason = "in-stream-error: the answer goes on beyond max_tokens=4: cut after 73 chunks";
+    assert_eq!((cell.aggregate_tps.f64(), m.failure.as_deref()), (None, Some(reason)));
+    assert_eq!((all(&m.streams).count(), cell.num_errors.i64()), (3, Some(3)));
+    let (m, _, _) = one(&server, PlannedCell::sustained(0, 1, 4), &short()).await;
+    assert_eq!(m.failure, None, "a stream that goes on until the window is over may be as long as it likes");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_that_only_says_that_it_is_alive_stalls() {
+    let alive = || vec![vec![Do::Sleep(50), send(chunk(": alive\n\n"))]; 200].concat();
+    let server = server(move |_| [stream(3), alive()].concat(), no_metrics).await;
+    let limits = LoadLimits { first_token: Duration::from_millis(500), stall: Duration::from_millis(300), ..LIMITS };
+    let (m, _, _) = one(&server, requests(1, 1, 0), &CellOptions { limits, ..short() }).await;
+    assert_eq!(m.failure.as_deref(), Some("stalled: the stream brought no token for 0.8 s"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -205,3 +205,45 @@ async fn an_answer_of_one_token_has_no_time_per_token() {
         assert_eq!(sample["time_to_second_token"], serde_json::Value::Null);
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_beginning_is_in_no_rate_but_in_the_one_of_everything_beside_it() {
+    // One of the first two answers begins after 2.5 s; all tokens come as fast as others.
+    let chat = |n| if n == 0 { [vec![Do::Sleep(2_500)], stream(2_000)].concat() } else { stream(2_000) };
+    let server = server(chat, no_metrics).await;
+    let (cells, _) = measure_each(&server, &[2], &short()).await;
+    let m = &cells[0];
+    assert_eq!(m.failure, None);
+    let (window, cell) = (m.window.unwrap(), reported(m));
+    let begun_us = all(&m.streams).map(|r| r.first_token_us.unwrap()).max().unwrap();
+    assert!(window.start_us >= begun_us + 250_000, "both had gone on for a while: {} µs", window.start_us - begun_us);
+    // Both streams are in the window alike, and the rate is theirs.
+    let rate = cell.aggregate_tps.f64().unwrap();
+    let gaps: Vec<u64> = m.streams.iter().flat_map(|s| s.arrivals.windows(2)).map(|pair| pair[1].t_us - pair[0].t_us).collect();
+    let steady = 2e6 / (gaps.iter().sum::<u64>() as f64 / gaps.len() as f64);
+    assert!((rate / steady - 1.0).abs() < 0.1, "{rate} tok/s, {steady} while both went on");
+    let own = cell.tokscope.get().unwrap();
+    let whole = own.whole.get().unwrap();
+    let sent_us = all(&m.streams).filter_map(|r| r.sent_us).min().unwrap();
+    let last_us = all(&m.streams).filter_map(|r| r.last_us).max().unwrap();
+    let tokens: u64 = all(&m.streams).map(|r| u64::from(r.output_tokens())).sum();
+    let in_report = [&whole.start_us, &whole.end_us, &whole.tokens].map(|field| field.i64().unwrap() as u64);
+    assert_eq!(in_report, [sent_us, last_us, tokens]);
+    let of_all = whole.tps.f64().unwrap();
+    assert!((of_all * (last_us - sent_us) as f64 / 1e6 / tokens as f64 - 1.0).abs() < 1e-9, "{of_all}");
+    assert!(of_all < 0.85 * rate, "{of_all} over everything, {rate} in the window");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn how_long_a_server_had_rested_before_a_cell_is_in_the_report() {
+    let server = server(|_| stream(2_000), no_metrics).await;
+    let options = CellOptions { duration_us: 300_000, ..short() };
+    let (cells, _) = measure_each(&server, &[1, 1], &options).await;
+    let idle_us = |at: usize| reported(&cells[at]).tokscope.get().unwrap().idle_before_us.i64();
+    assert_eq!(idle_us(0), None, "nothing had been sent");
+    let closed_us = all(&cells[0].streams).map(|r| r.ended_us).max().unwrap();
+    let wanted_us = (cells[1].started_us - closed_us) as i64;
+    let found_us = idle_us(1).unwrap();
+    // Without metrics a second is waited after a close.
+    assert!(wanted_us > 900_000 && (found_us - wanted_us).abs() < wanted_us / 10, "{found_us} instead of {wanted_us}");
+}
