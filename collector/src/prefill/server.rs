@@ -124,11 +124,14 @@ pub fn validate(before: Option<&Idle>, after: Option<&Idle>, usage: Option<u64>,
     let (count, success) = (delta(|v| v.prefill_count), delta(|v| v.request_success));
     let known = [count, success].into_iter().flatten();
     let one = |n: f64| n >= 0.5 && (n <= 1.5 || !alone);
-    let as_many = known.clone().next().is_some() && known.clone().all(one);
+    let cached = delta(|v| v.cached_prompt_tokens).or_else(|| total.filter(|_| source != "request_total").map(|total| total - tokens));
+    let beside = cached.filter(|_| source != "request_total").unwrap_or_default();
+    // A server that counts neither still tells of this request alone where no token of another is among them.
+    let to_the_token = usage.is_some_and(|usage| (tokens + beside - usage as f64).abs() <= 1.0);
+    let as_many = if known.clone().next().is_some() { known.clone().all(one) } else { to_the_token };
     let as_usage = source != "request_total" || usage.is_none_or(|usage| (tokens - usage as f64).abs() <= 1.0);
     let seconds = seconds.unwrap_or_default();
     let whole = |tokens: f64| tokens.max(0.0).round() as u64;
-    let cached = delta(|v| v.cached_prompt_tokens).or_else(|| total.filter(|_| source != "request_total").map(|total| total - tokens));
     let mut result = ServerValidation {
         tok_per_sec: None,
         prefill_seconds: Some(seconds).filter(|s| *s > 0.0),

@@ -28,6 +28,9 @@ pub struct CellContext<'a> {
     pub prompt_tokens: Option<(u64, CountedBy)>,
     /// Reference acceptance length; 0 is none.
     pub accept_len_ref: f64,
+    /// Whether the request sent ahead was the first to bring its context: only then does its time say how long reading
+    /// takes.
+    pub scout_was_first: bool,
     /// The client's own error at this concurrency, where it was measured.
     pub calibration: Option<&'a Calibration>,
     /// What the sample of arrivals may take, and the seed by which it is drawn.
@@ -234,7 +237,8 @@ fn scheduler(cell: &mut Cell, measured: &CellMeasurement) {
     let asked = f64::from(measured.id.concurrency);
     let (running, waiting) = (measured.server.running, measured.server.waiting);
     let mean_of = |gauge: Option<GaugeStats>| Field::opt(gauge.map(|gauge| (gauge.mean * 10.0).round() / 10.0));
-    let max_of = |gauge: Option<GaugeStats>| Field::opt(gauge.map(|gauge| gauge.max));
+    // Requests come whole, and the predecessor writes them so.
+    let max_of = |gauge: Option<GaugeStats>| Field::or_null(gauge.map(|gauge| Num((gauge.max.round().max(0.0) as u64).into())));
     cell.avg_running_reqs = mean_of(running);
     cell.max_running_reqs = max_of(running);
     cell.effective_concurrency = mean_of(running);

@@ -11,13 +11,18 @@ pub(super) fn loops(cell: &mut Cell, measured: &CellMeasurement) {
     let found = measured.loops.as_ref();
     cell.loop_detection_enabled = Field::Is(found.is_some());
     cell.loop_detected = Field::Is(found.is_some_and(|loops| loops.confirmed().is_some()));
-    cell.loop_diagnostics =
-        Field::Is(found.map(|loops| loops.findings.iter().map(|one| finding(one, loops, measured)).collect()).unwrap_or_default());
+    cell.loop_diagnostics = Field::Is(findings(measured).into_iter().collect());
     cell.loop_diagnostics_omitted = Field::count(found.map_or(0, |loops| loops.omitted));
     if measured.failure_phase.is_some_and(crate::cell::FailurePhase::is_loop) {
         cell.aggregate_source = Field::text("invalid_exact_repetition");
         cell.num_errors = Field::count(measured.failed_streams().max(1) as u64);
     }
+}
+
+/// What repeated itself in a cell.
+pub(crate) fn findings(measured: &CellMeasurement) -> Vec<cell::LoopFinding> {
+    let found = measured.loops.as_ref();
+    found.map(|loops| loops.findings.iter().map(|one| finding(one, loops, measured)).collect()).unwrap_or_default()
 }
 
 fn finding(found: &LoopFinding, loops: &Loops, measured: &CellMeasurement) -> cell::LoopFinding {

@@ -17,6 +17,7 @@ mod startup;
 
 pub use arrivals::ArrivalsLimit;
 pub use cell::{CellContext, cell};
+pub(crate) use loops::findings as loop_findings;
 pub use options::Options;
 pub(crate) use slept::slept;
 
@@ -30,7 +31,7 @@ use crate::run::{MeasuredCell, Stretch};
 use crate::scrape::snapshot::Snapshot;
 use serde_json::Value;
 use tokscope_shared::field::{Field, Int, List, Num, Table};
-use tokscope_shared::report::cell::Cell;
+use tokscope_shared::report::cell::{Cell, LoopFinding};
 use tokscope_shared::report::diagnostics::{AmdFabric, P2pMark, P2pOverride};
 use tokscope_shared::report::hardware::Hardware;
 use tokscope_shared::report::metadata::Metadata;
@@ -92,6 +93,8 @@ pub struct RunRecord {
     pub skipped: Vec<CellPlace>,
     /// The context of the hidden decode before the matrix, if there was one.
     pub decode_warmup_context: Option<u32>,
+    /// What repeated itself in it, in this stretch of the run.
+    pub decode_warmup_loops: Vec<LoopFinding>,
     /// The user's own prompts, where those are sent.
     pub dataset: Option<DatasetUse>,
     /// Prefill rows.
@@ -362,6 +365,7 @@ fn metadata(run: &RunRecord) -> Metadata {
         burst_requests_per_concurrency: Field::int(options.burst_requests_per_concurrency),
         decode_warmup_seconds: Field::num(options.decode_warmup_seconds),
         decode_warmup_context: Field::int(run.decode_warmup_context.unwrap_or(0)),
+        decode_warmup_loop_diagnostics: Field::Is(run.decode_warmup_loops.iter().cloned().collect()),
         loop_detection: Field::Is(loops::settings(options.loop_detection)),
         decode_warmup_concurrency: Field::int(u32::from(run.decode_warmup_context.is_some())),
         cell_warmup_timeout_seconds: Field::num(options.cell_warmup_timeout_seconds),

@@ -168,7 +168,8 @@ fn prompt(measured: &CellMeasurement, context: &CellContext<'_>) -> Prompt {
         tokens_max: count_or_null(seen.map(|seen| seen.max)),
         max_tokens: Field::int(measured.cell.max_tokens),
         max_tokens_asked: measured.cell.clamped_from.map_or(Field::Absent, Field::int),
-        scout_ttft_s: Field::opt(scout.and_then(|scout| seconds(scout.ttft_us))),
+        // One that found its context in the cache is no measure of reading it.
+        scout_ttft_s: Field::opt(scout.filter(|_| context.scout_was_first).and_then(|scout| seconds(scout.ttft_us))),
         scout_cached_tokens: Field::or_null(scout.and_then(|scout| scout.cached_tokens).map(Into::into)),
         cached_share: Field::opt(cached_share(measured)),
         ..Prompt::default()

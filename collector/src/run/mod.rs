@@ -95,6 +95,8 @@ pub async fn run(options: &RunOptions, clock: Clock, events: &Events, stop: Stop
     }
     let most = prepared.plan.cells.iter().map(|cell| cell.connections(options.duration_s)).max().unwrap_or(1);
     raise_open_files(most)?;
+    // The predecessor says the word twice, and those who wait for the line know it so.
+    events.emit(Event::Startup("startup preparation done".to_owned()));
     let cells = prepared.plan.cells.iter().filter(|cell| !kept.is_done(cell)).copied().collect();
     events.emit(Event::Planned { cells, window_us: (options.duration_s * 1e6) as u64 });
     Session { options, prepared: &prepared, events, stop, kept }.measure().await;
@@ -112,6 +114,7 @@ pub async fn prepare(options: &RunOptions, clock: Clock, events: &Events, stop: 
         (true, _) => PrefillContexts::default(),
         (false, alone) => prefill::contexts(&options.contexts, &options.prefill.contexts, target.max_model_len(), alone),
     };
+    events.emit(Event::Startup(prefill_line(options, &prefill)));
     let Some(prompts) = prompts(options, &prefill, &target, stop.clone()).await else { return Ok(None) };
     prompts.startup_lines.iter().for_each(|line| events.emit(Event::Startup(line.clone())));
     prompts.warnings.iter().for_each(|line| events.emit(Event::Warning(line.clone())));
@@ -181,6 +184,25 @@ async fn known_server(options: &RunOptions, clock: Clock, events: &Events, mut s
         dataset.go_on_after(used);
     }
     Ok(target)
+}
+
+/// Where prefill is measured, in the predecessor's words.
+fn prefill_line(options: &RunOptions, prefill: &PrefillContexts) -> String {
+    let labels = |contexts: &mut dyn Iterator<Item = u32>| {
+        let labels: Vec<String> = contexts.map(|context| format!("'{}'", crate::event::context_label(context))).collect();
+        format!("[{}]", labels.join(", "))
+    };
+    let recorded = || prefill.recorded.iter().copied();
+    if options.prefill.skip {
+        return "prefill tests: skipped".to_owned();
+    }
+    if options.prefill.standalone {
+        return format!("prefill tests: standalone cold profile {}", labels(&mut recorded()));
+    }
+    let scouts = labels(&mut recorded().filter(|context| !prefill.extras.contains(context)));
+    let extras = labels(&mut prefill.extras.iter().copied());
+    let besides = if prefill.extras.is_empty() { String::new() } else { format!("; scout-only extras {extras}") };
+    format!("prefill tests: integrated from decode scout requests {scouts}{besides}")
 }
 
 /// All contexts for which prompts are needed; one that can't fit the model has none.
@@ -308,6 +330,8 @@ impl Session<'_> {
     async fn cells(&self) -> bool {
         let settings = self.cell_options();
         let (mut prefilled, mut dead, mut warned) = (self.kept.prefilled(), 0, BTreeSet::new());
+        // Whose texts reached the server in this stretch: an earlier one's had another beginning.
+        let mut sent = BTreeSet::new();
         let plan = &self.prepared.plan;
         for (index, planned) in plan.cells.iter().enumerate() {
             if self.stop.is_stopped() {
@@ -318,6 +342,7 @@ impl Session<'_> {
             }
             let (stop, slept_before_us) = (self.stop.for_cell(), slept_us());
             let filled = self.integrated_prefill(planned.context_tokens, &mut prefilled).await;
+            let first = sent.insert(planned.context_tokens) && !filled;
             // A server that keeps no prefixes reads the context for each stream anyway.
             let scout = !filled && !self.keeps_no_prefixes();
             let settings = CellOptions { scout, ..settings };
@@ -338,7 +363,7 @@ impl Session<'_> {
             self.note_prompts(&measured, &mut warned);
             // A cell that was stopped before its window opened says nothing.
             if measured.window.is_some() || !measured.interrupted {
-                let mut cell = self.assembled(&measured);
+                let mut cell = self.assembled(&measured, first);
                 if slept {
                     report::slept(&mut cell, slept_us);
                 }
@@ -412,7 +437,8 @@ impl Session<'_> {
         }
     }
 
-    fn assembled(&self, measured: &CellMeasurement) -> Cell {
+    /// `first`: whether the context had not been sent before.
+    fn assembled(&self, measured: &CellMeasurement, first: bool) -> Cell {
         let text = self.prepared.prompts.context(measured.id.context_tokens).filter(|_| self.options.dataset.is_none());
         let calibrations = self.kept.with(|record| record.calibration.clone());
         report::cell(
@@ -422,6 +448,7 @@ impl Session<'_> {
                 prompts: self.options.prompts(),
                 prompt_tokens: text.map(|text| (text.prompt_tokens, text.counted_by)),
                 accept_len_ref: self.options.accept_len_ref,
+                scout_was_first: first,
                 calibration: calibrations.iter().find(|c| c.concurrency == measured.id.concurrency),
                 arrivals: ArrivalsLimit {
                     bytes: self.options.arrivals_kb as usize * 1_000,
@@ -516,6 +543,7 @@ fn record(options: &RunOptions, clock: Clock, target: &Target) -> RunRecord {
         planned: Vec::new(),
         skipped: Vec::new(),
         decode_warmup_context: None,
+        decode_warmup_loops: Vec::new(),
         dataset: options.dataset.as_ref().map(DatasetUse::of),
         prefill: Vec::new(),
         cells: Vec::new(),

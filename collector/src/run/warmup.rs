@@ -20,6 +20,7 @@ use crate::load::{LoadLimits, StreamsOptions};
 use crate::plan::PlannedCell;
 use crate::prefill::{decode_warmup, prefill_warmup};
 use crate::prompt::{Prompts, Shape, new_run_id};
+use crate::report::loop_findings;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -84,6 +85,7 @@ impl Session<'_> {
         let settings = CellOptions { duration_us: (seconds * 1e6) as u64, ..self.cell_options() };
         let cell = PlannedCell::sustained(context, 1, longest.unwrap_or(1));
         let measured = bench.measure(usize::MAX, cell, &settings, &self.stop).await;
+        self.kept.with(|record| record.decode_warmup_loops = loop_findings(&measured));
         match measured.failure {
             Some(failure) => {
                 self.events.emit(Event::Warning(format!("the decode warm-up failed ({failure}): the first cell may be slow")));

@@ -59,6 +59,26 @@ fn counters_are_believed_where_they_moved_by_the_request_alone() {
 }
 
 #[test]
+fn a_server_that_counts_no_requests_is_believed_to_the_token() {
+    let uncounted = |seconds: f64, computed: f64, cached: f64| Idle {
+        values: Values {
+            prefill_seconds_sum: Some(seconds),
+            local_compute_tokens: Some(computed),
+            cached_prompt_tokens: Some(cached),
+            ..Values::default()
+        },
+        idle: true,
+    };
+    let (before, after) = (uncounted(1.0, 100.0, 10.0), uncounted(1.5, 1_100.0, 60.0));
+    let one = validate(Some(&before), Some(&after), Some(1_050), true);
+    assert_eq!((one.tok_per_sec, one.cached_tokens), (Some(2_000.0), Some(50)), "{}", one.invalid_reason);
+    assert_eq!(one.method(), "prometheus:local_compute");
+    for usage in [Some(1_000), Some(1_052), None] {
+        assert!(!validate(Some(&before), Some(&after), usage, true).is_valid(), "{usage:?}: others' tokens may be among them");
+    }
+}
+
+#[test]
 fn without_computed_tokens_the_total_has_to_be_the_request() {
     let total_only = |requests: f64, seconds: f64, total: f64| {
         let mut at = at(requests, seconds, 0.0, total);

@@ -27,6 +27,7 @@ pub(super) fn reported(measured: &CellMeasurement) -> Cell {
             prompts: "shared",
             prompt_tokens: None,
             accept_len_ref: 0.0,
+            scout_was_first: true,
             calibration: None,
             arrivals: ArrivalsLimit { bytes: 0, seed: 1 },
         },
