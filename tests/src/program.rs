@@ -6,6 +6,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::{OnceLock, mpsc};
 use std::time::Duration;
 
+use serde_json::Value;
+
 /// Path of the program, built in the profile of the tests. `cargo test` of this package alone doesn't build it.
 ///
 /// # Panics
@@ -123,6 +125,27 @@ impl Running {
         #[expect(clippy::expect_used, reason = "a program that was killed ends the test")]
         code.expect("an exit code")
     }
+}
+
+/// A simulated server with these options.
+///
+/// # Panics
+/// It can't be started.
+#[must_use]
+pub fn simulator(args: &[&str]) -> Running {
+    Running::start(Path::new("."), &[&["simulate", "--port", "0"], args].concat())
+}
+
+/// The JSON that a server on this machine answers with.
+///
+/// # Panics
+/// It answers with anything else, or not at all.
+#[must_use]
+#[expect(clippy::expect_used, reason = "a server that was just started and doesn't answer ends the test")]
+pub fn get(port: u16, path: &str) -> Value {
+    let url = format!("http://127.0.0.1:{port}{path}");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async { reqwest::get(&url).await.expect("an answer").json().await.expect("JSON") })
 }
 
 impl Drop for Running {

@@ -4,13 +4,7 @@
 use serde_json::Value;
 use std::collections::HashMap;
 use std::path::Path;
-use tokscope_tests::program::{Running, tokscope};
-
-fn get(port: u16, path: &str) -> Value {
-    let url = format!("http://127.0.0.1:{port}{path}");
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async { reqwest::get(&url).await.unwrap().json().await.unwrap() })
-}
+use tokscope_tests::program::{Running, get, tokscope};
 
 /// Runs it; the report, and the true requests by id.
 fn run(folder: &Path, simulator: &[&str], args: &[&str]) -> (Value, HashMap<String, Value>, String) {

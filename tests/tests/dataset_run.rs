@@ -7,17 +7,11 @@ use std::io::{BufRead as _, BufReader};
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Output, Stdio};
-use tokscope_tests::program::{Running, command, tokscope};
+use tokscope_tests::program::{Running, command, get, tokscope};
 
 /// Output limit of every second line; of the others the run's own.
 const SHORT: u64 = 5;
 const LONG: u64 = 40;
-
-fn get(port: u16, path: &str) -> Value {
-    let url = format!("http://127.0.0.1:{port}{path}");
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async { reqwest::get(&url).await.unwrap().json().await.unwrap() })
-}
 
 /// A file of so many prompts, each 8 words longer than the one before; every second one has an output limit of its own.
 fn write_prompts(folder: &Path, lines: usize) {

@@ -13,7 +13,7 @@ use fields::{Asked, Case, Engine, Kind, Sampled, Scrape, Want, cell_rules, rule,
 use serde_json::{Value, json};
 use std::path::Path;
 use tokscope_shared::report::json_schema;
-use tokscope_tests::program::{Running, tokscope};
+use tokscope_tests::program::{Running, get, tokscope};
 use truth::Truth;
 use whole::{Measured, Whole, measured};
 
@@ -78,12 +78,6 @@ struct Run {
     report: Value,
     truth: Truth,
     port: u16,
-}
-
-fn get(port: u16, path: &str) -> Value {
-    let url = format!("http://127.0.0.1:{port}{path}");
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async { reqwest::get(&url).await.unwrap().json().await.unwrap() })
 }
 
 fn listed(numbers: &[u64]) -> String {

@@ -14,14 +14,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tokscope_shared::import::{self, OpenError};
-use tokscope_tests::program::{Running, command, program, tokscope};
+use tokscope_tests::program::{Running, command, get, program, simulator, tokscope};
 
 /// For a line that has to come, and for an end that has to.
 const LIMIT: Duration = Duration::from_secs(90);
-
-fn simulator(args: &[&str]) -> Running {
-    Running::start(Path::new("."), &[&["simulate", "--port", "0"], args].concat())
-}
 
 /// A run under way, whose lines on standard error are looked at.
 struct Run {
@@ -105,12 +101,6 @@ fn names(folder: &Path) -> Vec<String> {
         std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
     names
-}
-
-fn get(port: u16, path: &str) -> Value {
-    let url = format!("http://127.0.0.1:{port}{path}");
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async { reqwest::get(&url).await.unwrap().json().await.unwrap() })
 }
 
 /// A run of small cells.

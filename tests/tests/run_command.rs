@@ -7,11 +7,7 @@ use std::net::TcpListener;
 use std::path::Path;
 use tokscope_shared::import;
 use tokscope_shared::report::json_schema;
-use tokscope_tests::program::{Running, tokscope};
-
-fn simulator(args: &[&str]) -> Running {
-    Running::start(Path::new("."), &[&["simulate", "--port", "0"], args].concat())
-}
+use tokscope_tests::program::{Running, get, simulator, tokscope};
 
 /// Runs a matrix; gives the report as JSON, what was printed and the exit code.
 fn run(folder: &Path, port: u16, args: &[&str]) -> (Value, String, i32) {
@@ -33,12 +29,6 @@ fn run(folder: &Path, port: u16, args: &[&str]) -> (Value, String, i32) {
     let text = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
     let report = std::fs::read(folder.join("report.json")).map_or(Value::Null, |bytes| serde_json::from_slice(&bytes).unwrap());
     (report, text, out.status.code().unwrap())
-}
-
-fn get(port: u16, path: &str) -> Value {
-    let url = format!("http://127.0.0.1:{port}{path}");
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async { reqwest::get(&url).await.unwrap().json().await.unwrap() })
 }
 
 /// What the simulator handed over between two instants, and its times to first token by request.
