@@ -87,7 +87,12 @@ pub(super) fn rate(cell: &Cell) -> Option<String> {
     let rate = format_number(cell.aggregate_tps.f64().filter(|rate| *rate > 0.0)?, 1);
     let (running, asked) = (cell.avg_running_reqs.f64(), cell.concurrency.i64()? as f64);
     let few = running.filter(|running| *running > 0.0 && *running < 0.98 * asked);
-    Some(few.map_or_else(|| rate.clone(), |running| format!("{rate} ({running:.0}/{asked:.0})")))
+    Some(few.map_or_else(|| rate.clone(), |running| format!("{rate} ({}/{asked:.0})", requests(running))))
+}
+
+/// A mean number of requests: whole where it is.
+fn requests(mean: f64) -> String {
+    if (mean - mean.round()).abs() < 0.05 { format!("{mean:.0}") } else { format!("{mean:.1}") }
 }
 
 /// Median times to the first token and by token, in ms.
@@ -111,14 +116,15 @@ pub(super) fn latency(cell: &Cell) -> Option<String> {
 pub(super) fn steps(cell: &Cell) -> Option<String> {
     let steps = cell.server_steps_per_s.f64().filter(|steps| *steps > 0.0)?;
     let length = cell.server_accept_len_effective.f64().filter(|length| *length > 0.0)?;
-    let at = cell.accept_norm_tps.f64().filter(|rate| *rate > 0.0).map_or_else(String::new, |rate| format!(" →{rate:.0}"));
-    Some(format!("{steps:.1} ({length:.2}){at}"))
+    let at = cell.accept_norm_tps.f64().filter(|rate| *rate > 0.0).map_or_else(String::new, |rate| format!(" →{}", format_number(rate, 0)));
+    Some(format!("{} ({length:.2}){at}", format_number(steps, 1)))
 }
 
 /// Of a finite cell: tokens a second, and requests done of those wanted.
 pub(super) fn finite(cell: &Cell) -> Option<String> {
     let rate = format_number(cell.aggregate_tps.f64().filter(|rate| *rate > 0.0)?, 1);
-    Some(format!("{rate} ({}/{})", cell.completed_request_count.i64().unwrap_or(0), cell.request_count_target.i64()?))
+    let done = cell.completed_request_count.i64().map_or_else(|| "—".to_owned(), |done| done.to_string());
+    Some(format!("{rate} ({done}/{})", cell.request_count_target.i64()?))
 }
 
 /// Seconds as ms with three digits that matter: `0.42`, `12.3`, `182`, `12.3k`.
@@ -258,6 +264,20 @@ mod tests {
         let both = beside("ab\nc", "x\ny\nz", 20);
         assert_eq!(both, "ab      x\nc       y\n        z");
         assert_eq!(beside("ab", "x", 8), "ab\n\nx");
+    }
+
+    #[test]
+    fn what_stands_beside_a_rate_is_no_zero_where_it_is_missing_and_no_one_where_it_is_less() {
+        use tokscope_shared::field::Field;
+        let mut cell = Cell { aggregate_tps: Field::num(1234.5), concurrency: Field::count(1), ..Cell::default() };
+        cell.avg_running_reqs = Field::num(0.9);
+        assert_eq!(rate(&cell).unwrap(), format!("{} (0.9/1)", format_number(1234.5, 1)));
+        cell.request_count_target = Field::count(5);
+        assert_eq!(finite(&cell).unwrap(), format!("{} (—/5)", format_number(1234.5, 1)));
+        cell.server_steps_per_s = Field::num(1168.0);
+        cell.server_accept_len_effective = Field::num(2.93);
+        assert_eq!(steps(&cell).unwrap(), format!("{} (2.93)", format_number(1168.0, 1)));
+        assert!(!steps(&cell).unwrap().contains("1168"), "as in every other table");
     }
 
     #[test]
