@@ -318,10 +318,11 @@ impl Event {
     }
 }
 
-/// The predecessor's label of a context: `0`, `512`, `32k`.
+/// The label of a context: `0`, `32k`, `1536`. The predecessor's, but for those that are no whole `k`: there two contexts
+/// must not have one name.
 #[must_use]
 pub fn context_label(tokens: u32) -> String {
-    if tokens >= 1024 { format!("{}k", tokens / 1024) } else { tokens.to_string() }
+    tokscope_shared::report::identity::context_label(i64::from(tokens))
 }
 
 /// Sends events, stamped. Nobody has to listen.
@@ -398,6 +399,7 @@ mod tests {
             "03:04:05 scheduler drained after loop C=8 ctx=64k"
         );
         assert_eq!(context_label(1000), "1000");
-        assert_eq!(context_label(1536), "1k");
+        assert_eq!(context_label(1536), "1536");
+        assert_eq!(context_label(32_768), "32k");
     }
 }

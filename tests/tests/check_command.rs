@@ -27,6 +27,20 @@ fn a_line_says_what_a_file_is_and_what_to_think_of_it() {
 }
 
 #[test]
+fn output_that_is_lost_is_a_failure_and_a_closed_pipe_is_none() {
+    let mut check = tokscope_tests::program::command(&fixtures(), &["check", "seed.json"]);
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let out = check.stdout(full).stderr(std::process::Stdio::piped()).output().unwrap();
+    let err = String::from_utf8(out.stderr).unwrap();
+    assert_eq!(out.status.code(), Some(1), "{err}");
+    assert!(err.starts_with("tokscope: standard output can't be written: ") && err.lines().count() == 1, "{err}");
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let out = check.stdout(writer).output().unwrap();
+    assert_eq!((out.status.code(), out.stderr.len()), (Some(0), 0));
+}
+
+#[test]
 fn invalid_cells_are_3_unreadable_files_are_1_and_1_wins() {
     assert_eq!(check(&fixtures(), &["v0.4.json"]).2, 0);
     assert_eq!(check(&fixtures(), &["v0.6.json", "seed.json"]).2, 3);

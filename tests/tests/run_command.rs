@@ -283,7 +283,7 @@ fn servers_that_are_none_are_one_sentence_and_exit_1() {
 fn wrong_usage_is_exit_2_before_anything_is_sent() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("taken.json"), "mine").unwrap();
-    let cases: [(&[&str], &str); 8] = [
+    let cases: [(&[&str], &str); 13] = [
         (&["--output", "taken.json"], "there is a file of that name"),
         (&["--output", "."], "that is a folder"),
         (&["--output", "no/such/folder/x.json"], "nothing can be written there"),
@@ -292,6 +292,11 @@ fn wrong_usage_is_exit_2_before_anything_is_sent() {
         (&["--contexts", "16q"], "--contexts: cannot read '16q'"),
         (&["--duration", "0"], "--duration"),
         (&["--max-tokens", "0"], "--max-tokens"),
+        (&["--concurrency", "-1"], "--concurrency: "),
+        (&["--contexts", "-5"], "--contexts: "),
+        (&["--seed", "-1"], "'--seed <SEED>'"),
+        (&["--model", ""], "--model is empty"),
+        (&["--dataset", "/dev/zero"], "--dataset /dev/zero is no ordinary file"),
     ];
     for (args, expected) in cases {
         // No server is there: a run that got as far would fail with 1.

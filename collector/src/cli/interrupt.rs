@@ -75,11 +75,19 @@ fn end(times: u32, stopper: &Stopper) {
     }
 }
 
-/// From here on the two signals end nothing by themselves.
+/// Whether the terminal may go, as under `nohup`: then its going ends nothing.
+fn is_hangup_ignored() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 != 0)
+}
+
+/// From here on these signals end nothing by themselves.
 fn signals(to: &mpsc::UnboundedSender<Ask>) -> Vec<JoinHandle<()>> {
     use tokio::signal::unix::{SignalKind, signal};
     let kinds = [(SignalKind::interrupt(), Ask::More), (SignalKind::terminate(), Ask::Once)];
-    let listeners = kinds.into_iter().filter_map(|(kind, ask)| Some((signal(kind).ok()?, ask)));
+    let hangup = (!is_hangup_ignored()).then_some((SignalKind::hangup(), Ask::Once));
+    let listeners = kinds.into_iter().chain(hangup).filter_map(|(kind, ask)| Some((signal(kind).ok()?, ask)));
     listeners
         .map(|(mut signal, ask)| {
             let to = to.clone();

@@ -44,10 +44,10 @@ pub struct MeasureArgs {
     ca_cert: Option<PathBuf>,
 
     /// Levels of concurrency.
-    #[arg(long, value_name = "LIST", default_value = "1,2,4,8,16,32,64,128", help_heading = "Matrix")]
+    #[arg(long, value_name = "LIST", allow_negative_numbers = true, default_value = "1,2,4,8,16,32,64,128", help_heading = "Matrix")]
     concurrency: String,
     /// Context lengths in tokens, as in 0,16k,1m.
-    #[arg(long, value_name = "LIST", default_value = "0,16k,32k,64k,128k", help_heading = "Matrix")]
+    #[arg(long, value_name = "LIST", allow_negative_numbers = true, default_value = "0,16k,32k,64k,128k", help_heading = "Matrix")]
     contexts: String,
     /// Length of each cell's window.
     #[arg(long, value_name = "SECONDS", default_value_t = 30.0, allow_negative_numbers = true, value_parser = seconds_above_zero, help_heading = "Matrix")]
@@ -85,7 +85,7 @@ pub struct MeasureArgs {
     #[arg(long, value_name = "FILE.jsonl", conflicts_with_all = MADE_PROMPTS, help_heading = "Prompts")]
     dataset: Option<PathBuf>,
     /// Seed of the prompts' text and of the open loop's schedule.
-    #[arg(long, default_value_t = 1, help_heading = "Prompts")]
+    #[arg(long, default_value_t = 1, allow_negative_numbers = true, help_heading = "Prompts")]
     seed: u64,
 
     /// After the matrix, measure it with finite requests as well.
@@ -101,7 +101,7 @@ pub struct MeasureArgs {
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..), help_heading = "Bursts and open loop")]
     burst_requests_per_concurrency: u32,
     /// Requests a second that are sent whatever the server does; each rate a cell for each context.
-    #[arg(long, value_name = "LIST", help_heading = "Bursts and open loop")]
+    #[arg(long, value_name = "LIST", allow_negative_numbers = true, help_heading = "Bursts and open loop")]
     request_rate: Option<String>,
     /// How the gaps between them are made.
     #[arg(long, value_enum, default_value_t, help_heading = "Bursts and open loop")]
@@ -120,7 +120,7 @@ pub struct MeasureArgs {
     #[arg(long, conflicts_with_all = ["skip_prefill", "run_burst", "request_count", "request_rate"], help_heading = "Prefill")]
     prefill_only: bool,
     /// Contexts of prefill besides the matrix's, or those of its own phase.
-    #[arg(long, value_name = "LIST", default_value = "8k,64k,128k", help_heading = "Prefill")]
+    #[arg(long, value_name = "LIST", allow_negative_numbers = true, default_value = "8k,64k,128k", help_heading = "Prefill")]
     prefill_contexts: String,
     /// Seconds for each context in its own phase.
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0, allow_negative_numbers = true, value_parser = seconds, help_heading = "Prefill")]
@@ -188,6 +188,12 @@ impl MeasureArgs {
         only_with(self.warmup_request_count > 0 && self.request_count == 0, "--warmup-request-count", "--request-count")?;
         only_with(self.burst_request_count > 0 && !self.run_burst, "--burst-request-count", "--run-burst")?;
         only_with(self.burst_warmup_request_count > 0 && !self.run_burst, "--burst-warmup-request-count", "--run-burst")?;
+        let is_empty = |text: &str| text.trim().is_empty();
+        for (empty, option) in [(is_empty(&self.host), "--host"), (self.model.as_deref().is_some_and(is_empty), "--model")] {
+            if empty {
+                return Err(format!("{option} is empty; give one, or leave the option out"));
+            }
+        }
         let rates = self.request_rate.as_deref().map_or(Ok(Vec::new()), rates).map_err(|error| format!("--request-rate: {error}"))?;
         if let Some(rate) = rates.iter().find(|rate| **rate * self.duration > f64::from(MOST_REQUESTS)) {
             return Err(format!("--request-rate: {rate} requests a second for {} s are more than {MOST_REQUESTS}", self.duration));

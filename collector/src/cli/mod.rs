@@ -12,7 +12,7 @@ pub mod run;
 pub mod serve;
 pub mod simulate;
 
-use crate::ui::complain;
+use crate::ui::{complain, is_output_lost};
 use clap::{Parser, Subcommand};
 use exit::Exit;
 
@@ -44,9 +44,14 @@ enum Command {
     BenchClient(bench_client::BenchClientArgs),
 }
 
-/// Does what the command line says.
+/// Does what the command line says. What went well and was told to nobody has failed.
 pub fn run(cli: &Cli) -> Exit {
-    let outcome = match &cli.command {
+    let exit = run_command(&cli.command);
+    if exit == Exit::Ok && is_output_lost() { Exit::Failed } else { exit }
+}
+
+fn run_command(command: &Command) -> Exit {
+    let outcome = match command {
         Command::Demo(args) => blocking(demo::demo(args)),
         Command::Run(args) => blocking(run::run_command(args)),
         Command::Plan(args) => blocking(plan::plan_command(args)),

@@ -117,6 +117,15 @@ fn print(prepared: &Prepared, options: &RunOptions) {
         let place = format!("{} C={} at {}", left.layer, left.concurrency, context_label(left.context_tokens));
         say(&format!("left out: {place}: {} ({})", left.text, left.code.as_str()));
     }
+    let contexts: Vec<String> = prepared.prefill.recorded.iter().map(|context| context_label(*context)).collect();
+    if !contexts.is_empty() {
+        let way = if options.prefill.standalone {
+            format!("cold, {} s each", options.prefill.duration_s)
+        } else {
+            "one request ahead of the cells each".to_owned()
+        };
+        say(&format!("\nprefill at {}: {way}", contexts.join(", ")));
+    }
     let costs: Vec<Cost> = cells.iter().map(|cell| cost(cell, prepared, options)).collect();
     let seconds: f64 = costs.iter().filter_map(|cost| cost.seconds).sum();
     let unknown = costs.iter().filter(|cost| cost.seconds.is_none()).count();

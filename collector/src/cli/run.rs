@@ -64,7 +64,7 @@ pub async fn run_command(args: &RunArgs) -> anyhow::Result<Exit> {
         Ok(output) => output,
         Err(error) => return Ok(usage(&error.to_string())),
     };
-    let checkpoint = if args.overwrite || found.is_some() { Keeping::Replaced } else { Keeping::New };
+    let checkpoint = if args.overwrite || args.no_resume || found.is_some() { Keeping::Replaced } else { Keeping::New };
     let done = match measure(&options, &output, found, checkpoint).await {
         Ok(done) => done,
         Err(error) => return stopped_or_failed(error),

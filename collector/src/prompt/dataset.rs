@@ -14,6 +14,8 @@ use super::{CHAT_PATH, Shape};
 use crate::load::request::{PreparedRequest, RequestHead, RequestSource, Taken};
 use crate::target::Target;
 
+const MOST_BYTES: u64 = 1_000_000_000;
+
 /// Why a file is no dataset.
 #[derive(Debug, thiserror::Error)]
 pub enum DatasetError {
@@ -24,6 +26,14 @@ pub enum DatasetError {
         file: PathBuf,
         /// What the system said.
         source: std::io::Error,
+    },
+    /// It isn't read at all.
+    #[error("--dataset {} {reason}", file.display())]
+    Unfit {
+        /// The file.
+        file: PathBuf,
+        /// Why.
+        reason: &'static str,
     },
     /// Nothing is in it.
     #[error("--dataset {}: there is no prompt in it; give a JSON object a line, as {{\"prompt\": \"...\"}}", file.display())]
@@ -122,7 +132,15 @@ impl Dataset {
     /// The file can't be read, has no prompt, or a line is none.
     pub fn read(path: &Path) -> Result<Self, DatasetError> {
         let file = || path.to_owned();
-        let bytes = std::fs::read(path).map_err(|source| DatasetError::Read { file: file(), source })?;
+        let read = |source| DatasetError::Read { file: file(), source };
+        let about = std::fs::metadata(path).map_err(read)?;
+        if !about.is_file() {
+            return Err(DatasetError::Unfit { file: file(), reason: "is no ordinary file" });
+        }
+        if about.len() > MOST_BYTES {
+            return Err(DatasetError::Unfit { file: file(), reason: "is larger than 1 GB: all of it is kept in memory" });
+        }
+        let bytes = std::fs::read(path).map_err(read)?;
         let text = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&bytes);
         let mut entries = Vec::new();
         for (at, line) in text.split(|byte| *byte == b'\n').enumerate() {
@@ -357,6 +375,11 @@ mod tests {
         ] {
             assert_eq!(read(text).unwrap_err(), wanted, "{text:?}");
         }
+        let device = Dataset::read(Path::new("/dev/zero")).unwrap_err().to_string();
+        assert_eq!(device, "--dataset /dev/zero is no ordinary file");
+        let sparse = file("");
+        sparse.as_file().set_len(MOST_BYTES + 1).unwrap();
+        assert!(Dataset::read(sparse.path()).unwrap_err().to_string().contains(" is larger than 1 GB"));
         let missing = Dataset::read(Path::new("no-such-file.jsonl")).unwrap_err().to_string();
         assert!(missing.starts_with("--dataset no-such-file.jsonl: "), "{missing}");
     }

@@ -12,6 +12,9 @@ use tokscope_shared::field::{Field, List, Num};
 use tokscope_shared::report::own::{self, CellClient, CellOwn, CellSeries, Prompt, Reconciled, RequestColumns};
 use tokscope_shared::verdict::Reason;
 
+/// A share of less time than this is that of starting threads.
+const LEAST_SPAN_US: u64 = 100_000;
+
 pub(super) fn cell(measured: &CellMeasurement, context: &CellContext<'_>, timeline: &TokenTimeline, reasons: &[Reason]) -> CellOwn {
     CellOwn {
         reasons: Field::Is(reasons.iter().map(reason).collect()),
@@ -89,7 +92,7 @@ fn client(measured: &CellMeasurement, context: &CellContext<'_>) -> CellClient {
         ticks: Field::or_null(late.map(|t| t.ticks.into())),
         load_cpu_us: Field::count(client.load_cpu_us),
         tick_cpu_us: Field::or_null(client.tick_cpu_us.map(Into::into)),
-        busy_share: Field::opt((client.span_us > 0).then_some(client.busy_share)),
+        busy_share: Field::opt((client.span_us >= LEAST_SPAN_US).then_some(client.busy_share)),
         span_us: Field::count(client.span_us),
         load_threads: Field::int(client.threads),
         connections_opened: Field::int(client.connections_opened),

@@ -41,7 +41,7 @@ pub(super) fn diagnostics(run: &RunRecord) -> StartupDiagnostics {
         env: Field::Is(env),
         args: Field::Is(StartupArgs {
             concurrency: listed(options.concurrency.iter().map(ToString::to_string).collect()),
-            contexts: listed(options.contexts.iter().map(|n| tokscope_shared::report::identity::context_label(i64::from(*n))).collect()),
+            contexts: listed(options.contexts.iter().map(|n| crate::event::context_label(*n)).collect()),
             max_tokens: Field::int(options.max_tokens),
             duration: Field::num(options.duration),
             request_count: Field::int(options.request_count),
@@ -49,9 +49,7 @@ pub(super) fn diagnostics(run: &RunRecord) -> StartupDiagnostics {
             standalone_prefill: Field::Is(options.standalone_prefill),
             prefill_only: Field::Is(options.prefill_only),
             skip_prefill: Field::Is(options.skip_prefill),
-            prefill_contexts: listed(
-                options.prefill_contexts.iter().map(|n| tokscope_shared::report::identity::context_label(i64::from(*n))).collect(),
-            ),
+            prefill_contexts: listed(options.prefill_contexts.iter().map(|n| crate::event::context_label(*n)).collect()),
             prefill_metric: Field::text(options.prefill_metric),
             dcp_size: Field::int(options.dcp_size.unwrap_or(0)),
             kv_budget: Field::count(options.kv_budget.unwrap_or(0)),

@@ -8,12 +8,24 @@ mod tables;
 
 use crate::secrets::printable;
 pub use progress::{Listener, Progress};
+use std::sync::atomic::{AtomicBool, Ordering};
 pub use summary::print_summary;
 
-/// Prints a line to standard output; a closed pipe ends the output, not the program.
+static LOST_OUTPUT: AtomicBool = AtomicBool::new(false);
+
+/// Prints a line to standard output; a closed pipe ends the output, not the program. Any other failure is said once.
 pub fn say(line: &str) {
-    use std::io::Write;
-    let _ = writeln!(std::io::stdout(), "{}", printable(line));
+    use std::io::{ErrorKind, Write};
+    let mut out = std::io::stdout();
+    let Err(error) = writeln!(out, "{}", printable(line)).and_then(|()| out.flush()) else { return };
+    if error.kind() != ErrorKind::BrokenPipe && !LOST_OUTPUT.swap(true, Ordering::Relaxed) {
+        complain(&format!("tokscope: standard output can't be written: {error}"));
+    }
+}
+
+/// Whether something that was to be printed is lost.
+pub fn is_output_lost() -> bool {
+    LOST_OUTPUT.load(Ordering::Relaxed)
 }
 
 /// Prints a line to standard error; a closed pipe is no reason to end.
