@@ -203,6 +203,15 @@ fn a_report_is_what_its_schema_says_and_what_scripts_of_the_predecessor_read() {
 
 #[test]
 fn ctrl_c_leaves_a_valid_partial_report() {
+    leaves_a_valid_partial_report("INT");
+}
+
+#[test]
+fn a_terminal_that_goes_leaves_one_too() {
+    leaves_a_valid_partial_report("HUP");
+}
+
+fn leaves_a_valid_partial_report(signal: &str) {
     let dir = tempfile::tempdir().unwrap();
     let server = simulator(&[]);
     let port = server.port().to_string();
@@ -221,7 +230,10 @@ fn ctrl_c_leaves_a_valid_partial_report() {
         "--output",
         "part.json",
     ];
-    let mut child = std::process::Command::new(tokscope_tests::program::program())
+    // Whoever started the tests may have had the signal ignored.
+    let mut child = std::process::Command::new("env")
+        .arg("--default-signal=HUP")
+        .arg(tokscope_tests::program::program())
         .args(args)
         .current_dir(dir.path())
         .stdin(std::process::Stdio::null())
@@ -233,7 +245,7 @@ fn ctrl_c_leaves_a_valid_partial_report() {
     assert!(lines.any(|line| line.unwrap().contains(" ready C=1 ctx=0 ")), "the window opened");
     std::thread::spawn(move || lines.for_each(drop));
     std::thread::sleep(std::time::Duration::from_secs(2));
-    std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    std::process::Command::new("kill").args([&format!("-{signal}"), &child.id().to_string()]).status().unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(130));
     let report: Value = serde_json::from_slice(&std::fs::read(dir.path().join("part.json")).unwrap()).unwrap();
     assert_eq!(report["tokscope"]["status"], "interrupted");
