@@ -35,7 +35,7 @@ impl Scraper {
     /// Starts scraping `target`'s metrics.
     #[must_use]
     pub fn start(clock: Clock, target: &Target) -> Self {
-        let source = Source { clock, engine: target.engine, client: target.client.clone(), url: target.metrics_url.clone() };
+        let source = Source { clock, engine: target.engine, client: target.scrape_client.clone(), url: target.metrics_url.clone() };
         let history = Arc::new(Mutex::new(Vec::new()));
         let (tell, latest) = watch::channel(None);
         let (ask, asked) = mpsc::unbounded_channel();

@@ -94,7 +94,8 @@ pub(super) async fn detect(options: &TargetOptions, progress: &mut (dyn FnMut(&s
         (key, _) => Credentials::choose(key.as_deref(), env),
     };
     let roots = TrustedRoots::read(options.ca_cert.as_deref())?;
-    let client = http::client(&roots, &credentials)?;
+    let client = http::client(&roots, &credentials, false)?;
+    let scrape_client = http::client(&roots, &credentials, true)?;
     let found = wait::models(&client, &address, options.wait_ready_s, progress).await;
     let (models_json, models) = found.map_err(|error| without_key(error, &credentials))?;
     let model = choose_model(options.model.as_deref(), &models)?;
@@ -139,6 +140,7 @@ pub(super) async fn detect(options: &TargetOptions, progress: &mut (dyn FnMut(&s
         warnings: found.warnings,
         roots,
         client,
+        scrape_client,
     })
 }
 

@@ -60,8 +60,9 @@ pub(super) fn in_brackets(text: &str) -> String {
     if short.is_empty() { short } else { format!(" ({short})") }
 }
 
-/// A client for everything but the load.
-pub(super) fn client(roots: &TrustedRoots, credentials: &Credentials) -> Result<reqwest::Client, TargetError> {
+/// A client for everything but the load. Without `keep` each call has a connection of its own: a server may close a
+/// kept one just when the next call goes out, and such a call would fail though the server can answer it.
+pub(super) fn client(roots: &TrustedRoots, credentials: &Credentials, keep: bool) -> Result<reqwest::Client, TargetError> {
     let mut headers = HeaderMap::new();
     if let Some(value) = credentials.header() {
         let mut value = HeaderValue::from_str(value).map_err(|e| TargetError::Client { reason: e.to_string() })?;
@@ -73,6 +74,7 @@ pub(super) fn client(roots: &TrustedRoots, credentials: &Credentials) -> Result<
         .redirect(reqwest::redirect::Policy::none())
         .user_agent(concat!("tokscope/", env!("CARGO_PKG_VERSION")))
         .tcp_nodelay(true)
+        .pool_max_idle_per_host(usize::from(keep))
         .no_proxy();
     let bad = |e: reqwest::Error| TargetError::Client { reason: e.to_string() };
     let certificates = roots.certificates().iter().map(|der| reqwest::Certificate::from_der(der).map_err(bad));

@@ -171,8 +171,10 @@ pub struct Target {
     pub warnings: Vec<String>,
     /// Authorities trusted besides the usual ones.
     pub roots: TrustedRoots,
-    /// For every call but those on a token's path.
+    /// For every call but those on a token's path; each has a connection of its own.
     pub client: reqwest::Client,
+    /// For scrapes, so many and so regular that they keep theirs.
+    pub scrape_client: reqwest::Client,
 }
 
 impl Target {
