@@ -50,8 +50,9 @@ features=()
 
 stage "format" cargo fmt --all --check
 stage "clippy" cargo clippy --workspace --all-targets --all-features --locked -- -D warnings
-# A test that is stuck must not be waited for.
-stage "native tests" timeout 2400 cargo test --workspace --locked --no-fail-fast "${features[@]}"
+# Most tests wait for a server's next token: more of them than cores run beside each other. One that is stuck must not
+# be waited for.
+stage "native tests" env RUST_TEST_THREADS="${RUST_TEST_THREADS:-4}" timeout 2400 cargo test --workspace --locked --no-fail-fast "${features[@]}"
 if [[ -n ${TOKSCOPE_CORPUS-} ]]; then
     # Those inside the other packages have no feature; they are marked as ignored, with this prefix.
     stage "corpus tests" timeout 900 cargo test --workspace --locked --no-fail-fast "${features[@]}" -- --ignored corpus_

@@ -23,7 +23,7 @@ pub enum OutputError {
     #[error("--output {0}: that report is of another run than the checkpoint beside it; give --overwrite as well to replace it")]
     Another(PathBuf),
     /// The name is a folder.
-    #[error("--output {0}: that is a folder; name a file in it, as in {0}/report.json")]
+    #[error("--output {}: that is a folder; name a file in it, as in {}", .0.display(), .0.join("report.json").display())]
     Folder(PathBuf),
     /// Something that is no file.
     #[error("--output {0}: that is a device or a pipe; name a file")]
@@ -75,6 +75,8 @@ impl Output {
         // A link stays one: what it points to is replaced.
         if let Ok(real) = path.canonicalize() {
             path = real;
+        } else if let Ok(target) = path.read_link() {
+            path = path.parent().map_or_else(|| target.clone(), |folder| folder.join(&target));
         }
         if !overwrite && checkpoint_of(&path).exists() {
             return Err(OutputError::Unfinished(path));
@@ -277,6 +279,17 @@ mod tests {
         assert!(matches!(Output::claim(Some(Path::new("/dev/null")), true), Err(OutputError::NoFile(_))));
         Output::claim(Some(&dir.path().join("free.json")), false).unwrap();
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn a_link_stays_one_also_where_it_points_to_a_file_that_is_not_there_yet() {
+        let dir = tempfile::tempdir().unwrap();
+        let link = dir.path().join("latest.json");
+        std::os::unix::fs::symlink("first.json", &link).unwrap();
+        let output = Output::claim(Some(&link), false).unwrap();
+        assert_eq!(output.write("one", true).unwrap(), dir.path().join("first.json"));
+        assert_eq!(std::fs::read_to_string(&link).unwrap(), "one");
+        assert!(link.is_symlink());
     }
 
     #[test]

@@ -73,11 +73,16 @@ pub fn beginning(text: &str, characters: usize) -> String {
     text.chars().take(characters).collect()
 }
 
-/// A text as it may be printed: without secrets, and without control characters by which a server could steer
-/// the terminal.
+/// A text as it may be printed: without secrets, and without the characters by which a server could steer the terminal
+/// or turn the direction of what is read.
 pub fn printable(text: &str) -> String {
     let text = HIDDEN.get().map_or_else(|| text.to_owned(), |secrets| secrets.scrub(text));
-    text.replace(|c: char| c.is_control() && c != '\n', "\u{fffd}")
+    text.replace(|c: char| (c.is_control() && c != '\n') || turns_direction(c), "\u{fffd}")
+}
+
+/// Embeddings, overrides and isolates of bidirectional text.
+fn turns_direction(c: char) -> bool {
+    matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 #[cfg(test)]
@@ -100,5 +105,6 @@ mod tests {
     #[test]
     fn a_server_cannot_steer_the_terminal() {
         assert_eq!(printable("a\u{1b}[31mb\r\nc"), "a\u{fffd}[31mb\u{fffd}\nc");
+        assert_eq!(printable("gpt\u{202e}4-x"), "gpt\u{fffd}4-x");
     }
 }

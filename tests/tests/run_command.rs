@@ -295,7 +295,7 @@ fn servers_that_are_none_are_one_sentence_and_exit_1() {
 fn wrong_usage_is_exit_2_before_anything_is_sent() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("taken.json"), "mine").unwrap();
-    let cases: [(&[&str], &str); 13] = [
+    let cases: [(&[&str], &str); 19] = [
         (&["--output", "taken.json"], "there is a file of that name"),
         (&["--output", "."], "that is a folder"),
         (&["--output", "no/such/folder/x.json"], "nothing can be written there"),
@@ -309,6 +309,12 @@ fn wrong_usage_is_exit_2_before_anything_is_sent() {
         (&["--seed", "-1"], "'--seed <SEED>'"),
         (&["--model", ""], "--model is empty"),
         (&["--dataset", "/dev/zero"], "--dataset /dev/zero is no ordinary file"),
+        (&["--ca-cert", "nowhere.pem"], "--ca-cert nowhere.pem: "),
+        (&["--arrivals", "constant"], "--arrivals needs --request-rate"),
+        (&["--max-in-flight", "8"], "--max-in-flight needs --request-rate"),
+        (&["--burst-requests-per-concurrency", "2"], "--burst-requests-per-concurrency needs --run-burst"),
+        (&["--prefill-duration", "5"], "--prefill-duration needs --standalone-prefill or --prefill-only"),
+        (&["--port", "65536"], "--port"),
     ];
     for (args, expected) in cases {
         // No server is there: a run that got as far would fail with 1.

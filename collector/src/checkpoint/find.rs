@@ -69,6 +69,9 @@ pub fn find(report: Option<&Path>, options: &RunOptions) -> Result<Found, Resume
     let Some(report) = report else { return the_one_here(&asked) };
     let report = report.canonicalize().unwrap_or_else(|_| report.to_owned());
     let path = checkpoint_of(&report);
+    if path.exists() && !path.is_file() {
+        return Err(ResumeError::Damaged { path, reason: "it is no ordinary file".to_owned() });
+    }
     if !path.is_file() {
         return Err(ResumeError::NoSuch(path));
     }

@@ -97,18 +97,18 @@ pub struct MeasureArgs {
     /// Requests before each burst, thrown away [default: one a stream].
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true, help_heading = "Bursts and open loop")]
     burst_warmup_request_count: u32,
-    /// Requests of a burst for each stream.
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..), help_heading = "Bursts and open loop")]
-    burst_requests_per_concurrency: u32,
+    /// Requests of a burst for each stream [default: 5].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Bursts and open loop")]
+    burst_requests_per_concurrency: Option<u32>,
     /// Requests a second that are sent whatever the server does; each rate a cell for each context.
     #[arg(long, value_name = "LIST", allow_negative_numbers = true, help_heading = "Bursts and open loop")]
     request_rate: Option<String>,
-    /// How the gaps between them are made.
-    #[arg(long, value_enum, default_value_t, help_heading = "Bursts and open loop")]
-    arrivals: Arrivals,
-    /// Most of them that may be under way.
-    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=65_536), help_heading = "Bursts and open loop")]
-    max_in_flight: u32,
+    /// How the gaps between them are made [default: poisson].
+    #[arg(long, value_enum, help_heading = "Bursts and open loop")]
+    arrivals: Option<Arrivals>,
+    /// Most of them that may be under way [default: 1024].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536), help_heading = "Bursts and open loop")]
+    max_in_flight: Option<u32>,
 
     /// Leave prefill out of the report.
     #[arg(long, help_heading = "Prefill")]
@@ -122,9 +122,9 @@ pub struct MeasureArgs {
     /// Contexts of prefill besides the matrix's, or those of its own phase.
     #[arg(long, value_name = "LIST", allow_negative_numbers = true, default_value = "8k,64k,128k", help_heading = "Prefill")]
     prefill_contexts: String,
-    /// Seconds for each context in its own phase.
-    #[arg(long, value_name = "SECONDS", default_value_t = 10.0, allow_negative_numbers = true, value_parser = seconds, help_heading = "Prefill")]
-    prefill_duration: f64,
+    /// Seconds for each context in its own phase [default: 10].
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = seconds, help_heading = "Prefill")]
+    prefill_duration: Option<f64>,
     /// Which number is a row's headline.
     #[arg(long, value_enum, ignore_case = true, default_value_t, help_heading = "Prefill")]
     prefill_metric: PrefillMetric,
@@ -188,6 +188,11 @@ impl MeasureArgs {
         only_with(self.warmup_request_count > 0 && self.request_count == 0, "--warmup-request-count", "--request-count")?;
         only_with(self.burst_request_count > 0 && !self.run_burst, "--burst-request-count", "--run-burst")?;
         only_with(self.burst_warmup_request_count > 0 && !self.run_burst, "--burst-warmup-request-count", "--run-burst")?;
+        only_with(self.burst_requests_per_concurrency.is_some() && !self.run_burst, "--burst-requests-per-concurrency", "--run-burst")?;
+        only_with(self.arrivals.is_some() && self.request_rate.is_none(), "--arrivals", "--request-rate")?;
+        only_with(self.max_in_flight.is_some() && self.request_rate.is_none(), "--max-in-flight", "--request-rate")?;
+        let own_phase = self.standalone_prefill || self.prefill_only;
+        only_with(self.prefill_duration.is_some() && !own_phase, "--prefill-duration", "--standalone-prefill or --prefill-only")?;
         let is_empty = |text: &str| text.trim().is_empty();
         for (empty, option) in [(is_empty(&self.host), "--host"), (self.model.as_deref().is_some_and(is_empty), "--model")] {
             if empty {
@@ -221,10 +226,10 @@ impl MeasureArgs {
             respect_eos: self.respect_eos,
             prefill: PrefillOptions {
                 skip: self.skip_prefill || dataset.is_some(),
-                standalone: self.standalone_prefill || self.prefill_only,
+                standalone: own_phase,
                 only: self.prefill_only,
                 contexts: prefill_contexts.map_err(|error| format!("--prefill-contexts: {error}"))?,
-                duration_s: self.prefill_duration,
+                duration_s: self.prefill_duration.unwrap_or(10.0),
                 metric: self.prefill_metric,
             },
             burst: BurstOptions {
@@ -233,11 +238,11 @@ impl MeasureArgs {
                 run: self.run_burst && self.request_count == 0,
                 count: self.burst_request_count,
                 warmup_count: self.burst_warmup_request_count,
-                per_stream: self.burst_requests_per_concurrency,
+                per_stream: self.burst_requests_per_concurrency.unwrap_or(5),
             },
             rates,
-            arrivals: self.arrivals,
-            most_in_flight: self.max_in_flight,
+            arrivals: self.arrivals.unwrap_or_default(),
+            most_in_flight: self.max_in_flight.unwrap_or(1024),
             repeat: self.repeat,
             decode_warmup_s: self.decode_warmup_seconds,
             cell_warmup_timeout_s: self.cell_warmup_timeout_seconds,

@@ -76,7 +76,7 @@ pub async fn run_command(args: &RunArgs) -> anyhow::Result<Exit> {
 /// The exit code of a run that left no report; the reason is said.
 pub fn stopped_or_failed(error: anyhow::Error) -> anyhow::Result<Exit> {
     let exit = match error.downcast_ref::<RunError>() {
-        Some(RunError::Target(TargetError::BadAddress { .. } | TargetError::Client { .. })) => Exit::Usage,
+        Some(RunError::Target(TargetError::BadAddress { .. } | TargetError::Client { .. } | TargetError::BadRoots { .. })) => Exit::Usage,
         Some(RunError::NothingFits(_)) => Exit::Invalid,
         Some(RunError::Stopped) => Exit::Interrupted,
         _ => return Err(error),

@@ -24,7 +24,13 @@ pub async fn serve(args: &ServeArgs) -> anyhow::Result<Exit> {
         .map_err(|missing| anyhow::anyhow!("{}: no such file or folder: check the path", missing.display()))?;
     let host = Host::listen(IpAddr::from([127, 0, 0, 1]), args.port).await?;
     let n = library.entries().len();
-    say(&format!("{n} {} at {}  (Ctrl-C ends it)", if n == 1 { "report" } else { "reports" }, host.url()));
+    // None of them was opened yet: what each is, the page says.
+    let files = match n {
+        0 => "no file of reports yet".to_owned(),
+        1 => "1 file".to_owned(),
+        n => format!("{n} files"),
+    };
+    say(&format!("{files} at {}  (Ctrl-C ends it)", host.url()));
     host.serve(library, interrupted()).await?;
     Ok(Exit::Ok)
 }

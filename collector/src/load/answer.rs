@@ -103,6 +103,12 @@ impl Answer {
             Ok(None) => None,
             Ok(Some((head, length))) => {
                 into.entry.http_status = Some(head.status);
+                if head.status == 200 && !head.encoding.is_empty() {
+                    let encoding = head.encoding.chars().take(40).collect::<String>();
+                    let text =
+                        format!("the answer is compressed ({encoding}), which was not asked for: switch that off at the server or proxy");
+                    return Some(End::failed(Outcome::Truncated, text));
+                }
                 self.head = Some(head);
                 let unread = std::mem::take(&mut self.unread);
                 let end = self.body(&unread[length..], stamp, into);
@@ -209,6 +215,9 @@ impl Answer {
         let text = match (ended_well, has_token) {
             (true, true) => {
                 return End { outcome: Outcome::Finished, error: None, reusable: complete && head.keep_alive };
+            }
+            (_, false) if entry.bad_events > 0 => {
+                format!("nothing in the stream was a chat completion chunk; {} events were no JSON or of another shape", entry.bad_events)
             }
             (true, false) => "the stream ended without a single token".to_owned(),
             (false, _) if complete && !head.content_type.contains("event-stream") => {

@@ -24,6 +24,8 @@ pub struct AnswerHead {
     pub status: u16,
     /// `content-type`, or empty.
     pub content_type: String,
+    /// `content-encoding`, or empty; we ask for none.
+    pub encoding: String,
     /// How the body ends.
     pub framing: Framing,
     /// Whether the server will take another request on this connection.
@@ -64,7 +66,7 @@ fn read(parsed: &httparse::Response<'_, '_>) -> Result<AnswerHead, BadHead> {
     let framing = match header("content-length") {
         _ if chunked => Framing::chunked(),
         _ if status == 204 || status == 304 => Framing::Length(0),
-        Some(text) => Framing::Length(text.parse().map_err(|_| BadHead::NotHttp("content-length is no number".into()))?),
+        Some(text) => Framing::Length(text.parse().map_err(|_| BadHead::NotHttp("content-length is no number, or too large".into()))?),
         None => Framing::UntilClose,
     };
     let connection = header("connection").unwrap_or_default();
@@ -72,6 +74,7 @@ fn read(parsed: &httparse::Response<'_, '_>) -> Result<AnswerHead, BadHead> {
     Ok(AnswerHead {
         status,
         content_type: header("content-type").unwrap_or_default(),
+        encoding: header("content-encoding").filter(|encoding| encoding != "identity").unwrap_or_default(),
         keep_alive: framing != Framing::UntilClose && !connection.contains("close") && (http_1_1 || connection.contains("keep-alive")),
         framing,
     })

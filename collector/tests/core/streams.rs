@@ -98,6 +98,24 @@ async fn every_way_to_end_has_its_class() {
         ("falls silent", vec![send(start()), Do::Hang], Outcome::Stalled, "silent"),
         ("malformed chunks", vec![send(start()), send("zz\r\n")], Outcome::Truncated, "malformed"),
         ("no stream but JSON", vec![send(whole("200 OK", "application/json", "{\"choices\":[]}"))], Outcome::Truncated, "application/json"),
+        (
+            "compressed",
+            vec![send("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Encoding: gzip\r\n\r\n"), Do::Hang],
+            Outcome::Truncated,
+            "compressed (gzip)",
+        ),
+        (
+            "events that are no JSON",
+            vec![send(STREAM_HEAD), send(crate::server::chunk("data: hello\n\ndata: world\n\n")), send("0\r\n\r\n")],
+            Outcome::Truncated,
+            "2 events were no JSON",
+        ),
+        (
+            "a length beyond all numbers",
+            vec![send("HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n\r\n")],
+            Outcome::Connect,
+            "too large",
+        ),
         ("end mark without a token", vec![send(STREAM_HEAD), send(DONE)], Outcome::Truncated, "without a single token"),
     ];
     for (name, steps, outcome, words) in table {
