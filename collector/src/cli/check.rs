@@ -119,9 +119,6 @@ fn sentence(opened: &Opened, review: &Review) -> String {
         let right = opened.report.runs.items().filter(|run| run.correct.yes()).count();
         parts[0] += &format!(", {answers} answers, {right} of them right");
     }
-    if !review.burst.is_empty() {
-        parts.push(format!("{} burst cells", review.burst.len()));
-    }
     parts.extend(review.doubts.iter().map(|doubt| doubt.text.clone()));
     parts.extend(grouped(&opened.report.cells().collect::<Vec<_>>(), &review.cells));
     parts.join("; ")

@@ -127,12 +127,14 @@ fn print(prepared: &Prepared, options: &RunOptions) {
         say(&format!("\nprefill at {}: {way}", contexts.join(", ")));
     }
     let costs: Vec<Cost> = cells.iter().map(|cell| cost(cell, prepared, options)).collect();
-    let seconds: f64 = costs.iter().filter_map(|cost| cost.seconds).sum();
+    let own_phase = if options.prefill.standalone { prepared.prefill.recorded.len() as f64 * options.prefill.duration_s } else { 0.0 };
+    let seconds = costs.iter().filter_map(|cost| cost.seconds).sum::<f64>() + own_phase;
     let unknown = costs.iter().filter(|cost| cost.seconds.is_none()).count();
     let tokens: Option<u64> = costs.iter().map(|cost| cost.prompt_tokens).sum();
     let tokens =
         tokens.map_or_else(|| "prompt tokens as the file has them".to_owned(), |n| format!("at least {} prompt tokens", thousands(n)));
-    let prefill = if options.dataset.is_some() { "" } else { ", and prefill as fast as the server is" };
+    let as_fast = !options.prefill.standalone && !prepared.prefill.recorded.is_empty();
+    let prefill = if as_fast { ", and prefill as fast as the server is" } else { "" };
     let more = if unknown > 0 { format!(", and {unknown} bursts that last as long as the server takes") } else { String::new() };
     say(&format!("\n{} cells, {} left out; {tokens}; about {}{more}{prefill}", cells.len(), left_out.len(), span(seconds)));
 }

@@ -17,7 +17,8 @@ use clap::Args;
 use std::path::PathBuf;
 use tokio::sync::mpsc;
 use tokscope_shared::field::Findings;
-use tokscope_shared::verdict::review;
+use tokscope_shared::report::Report;
+use tokscope_shared::verdict::{Review, review};
 
 /// Measure a server: decode over contexts and concurrency, prefill, bursts, and by rate.
 #[derive(Args, Debug)]
@@ -179,6 +180,12 @@ async fn run_or_let_go(options: &RunOptions, clock: Clock, events: &Events, mut 
     }
 }
 
+/// Whether there is a number: of a cell, or of prefill where that was all that was wanted.
+fn measured_something(report: &Report, review: &Review) -> bool {
+    let only_prefill = report.metadata.get().is_some_and(|meta| meta.prefill_only.yes());
+    if only_prefill { report.prefill.entries().any(|(_, row)| row.tok_per_sec.f64().is_some()) } else { !review.cells.is_empty() }
+}
+
 /// Writes the report, takes the checkpoint away where it isn't needed any more, and says how it went.
 fn finish(record: &RunRecord, output: &Output, checkpoint: Option<&Checkpoint>, secrets: &Secrets) -> anyhow::Result<Done> {
     let mut report = report::assemble(record);
@@ -202,7 +209,7 @@ fn finish(record: &RunRecord, output: &Output, checkpoint: Option<&Checkpoint>, 
         _ if !placed => Exit::Failed,
         Status::Interrupted => Exit::Interrupted,
         Status::Failed => Exit::Failed,
-        _ if review.any_invalid() || review.cells.is_empty() => Exit::Invalid,
+        _ if review.any_invalid() || !measured_something(&report, &review) => Exit::Invalid,
         _ => Exit::Ok,
     };
     Ok(Done { path, report, exit })

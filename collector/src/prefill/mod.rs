@@ -55,6 +55,8 @@ pub struct PrefillContexts {
     /// Those of them that the matrix doesn't have, and that are sent for themselves; none where prefill has a phase of
     /// its own.
     pub extras: Vec<u32>,
+    /// Those asked for that don't fit, and the most that would.
+    pub too_long: Vec<(u32, u64)>,
 }
 
 /// The contexts of prefill: in a phase of its own those `asked` for that fit, in their order, or the longest that fits;
@@ -63,18 +65,19 @@ pub struct PrefillContexts {
 pub fn contexts(matrix: &[u32], asked: &[u32], max_model_len: Option<u64>, standalone: bool) -> PrefillContexts {
     let most = max_model_len.map_or(LONGEST, |limit| limit.saturating_sub(ROOM).min(LONGEST));
     let fits = |context: &u32| *context > 0 && u64::from(*context) <= most;
+    let too_long = asked.iter().filter(|context| u64::from(**context) > most).map(|context| (*context, most)).collect();
     let mut wanted: Vec<u32> = asked.iter().copied().filter(fits).collect();
     if standalone {
         if let (true, Ok(most @ 1..)) = (wanted.is_empty(), u32::try_from(most)) {
             wanted.push(most);
         }
-        return PrefillContexts { recorded: wanted, extras: Vec::new() };
+        return PrefillContexts { recorded: wanted, extras: Vec::new(), too_long };
     }
     wanted.extend(matrix.iter().copied().filter(fits));
     wanted.sort_unstable();
     wanted.dedup();
     let extras = wanted.iter().copied().filter(|context| !matrix.contains(context)).collect();
-    PrefillContexts { recorded: wanted, extras }
+    PrefillContexts { recorded: wanted, extras, too_long }
 }
 
 /// How a row was measured.

@@ -307,7 +307,7 @@ impl Prompts {
 
     /// A prompt as it is counted, with an ending as long as a stream's.
     fn counted(&self, tag: Tag, context: u32, document: &Document) -> String {
-        format!("{}{}", document.plain(&self.place(tag, context)), ending(1, 1))
+        format!("{}{}", document.plain(&self.place(tag, context)), ending(1, 1, 1))
     }
 
     fn keep(&mut self, text: ContextText) {

@@ -170,7 +170,7 @@ impl Prompts {
         let own = match self.mode {
             PromptMode::Distinct => return BTreeMap::new(),
             // No more than a token for two characters.
-            PromptMode::Shared => ending(0, 0).len() as u64 / 2,
+            PromptMode::Shared => ending(0, 0, 0).len() as u64 / 2,
             // The last one is always computed.
             PromptMode::Identical => 1,
         };
@@ -210,6 +210,7 @@ impl Prompts {
             own,
             end: body_end(shape),
             id_prefix: format!("{}-{cell_index}", self.run_id),
+            ending: 1 + (cell_index % 9_999) as u32,
             kind: Kind::Streams { alike: self.mode == PromptMode::Identical },
         })
     }
@@ -227,6 +228,7 @@ impl Prompts {
             own: None,
             end: body_end(shape),
             id_prefix: format!("{}-{place}-{context_tokens}", self.run_id),
+            ending: 0,
             kind: Kind::Streams { alike: true },
         }
     }
@@ -243,6 +245,7 @@ impl Prompts {
             own: None,
             end: body_end(&shape),
             id_prefix: format!("{}-W0", self.run_id),
+            ending: 0,
             kind: Kind::Bare,
         }
     }
@@ -305,6 +308,8 @@ pub struct CellPrompts {
     own: Option<Arc<OwnTexts>>,
     end: String,
     id_prefix: String,
+    /// What sets its endings apart from those of other cells.
+    ending: u32,
     kind: Kind,
 }
 
@@ -325,8 +330,8 @@ impl RequestSource for CellPrompts {
         let id = format!("{}-{place}-{ordinal}", self.id_prefix);
         let ending = match self.kind {
             Kind::Bare => String::new(),
-            Kind::Streams { alike: false } => ending(stream + 1, ordinal + 1),
-            Kind::Streams { alike: true } | Kind::Ahead { .. } => ending(0, 0),
+            Kind::Streams { alike: false } => ending(self.ending, stream + 1, ordinal + 1),
+            Kind::Streams { alike: true } | Kind::Ahead { .. } => ending(0, 0, 0),
         };
         let tail = format!("{}{}", json_inside(&ending), self.end);
         let Some(own) = &self.own else { return self.head.with_body(id, self.shared.clone(), tail.into_bytes()) };

@@ -17,6 +17,7 @@ fn cell(mode: PromptMode, index: u32) -> CellPrompts {
         own: (mode == PromptMode::Distinct).then(|| Arc::new(own)),
         end: body_end(&Shape { accepted: Accepted::default(), max_tokens: 7, ignore_eos: true, temperature: None }),
         id_prefix: format!("abc-{index}"),
+        ending: 1 + index,
         kind: Kind::Streams { alike: mode == PromptMode::Identical },
     }
 }
@@ -40,7 +41,7 @@ fn a_request_is_valid_json_with_the_length_its_head_says() {
         assert_eq!(body["model"], "a \"model\"");
         let content = content(&p);
         assert!(content.contains("] Read the document below, then do the task that follows it.\n\n"));
-        let task = if mode == PromptMode::Identical { "Task 0000-0000" } else { "Task 0003-0006" };
+        let task = if mode == PromptMode::Identical { "Task 0000-0000-0000" } else { "Task 0004-0003-0006" };
         assert!(content.contains(&format!("\n\nThe document ends here. {task}")), "{mode:?}");
         assert_eq!(body["max_tokens"], 7);
         assert_eq!(body["ignore_eos"], true);
@@ -58,12 +59,14 @@ fn a_request_is_valid_json_with_the_length_its_head_says() {
 
 #[test]
 fn shared_prompts_have_the_same_beginning_and_an_ending_of_their_own() {
-    let cell = cell(PromptMode::Shared, 3);
     let mut tails = HashSet::new();
+    // Another cell of that context, as a repeat of the matrix has, sends nothing that the first one sent.
+    let (cell, another) = (cell(PromptMode::Shared, 3), cell(PromptMode::Shared, 4));
     for (stream, ordinal) in PLACES {
-        let p = cell.prepare(stream, ordinal);
-        assert_eq!(p.shared, cell.shared);
-        assert!(tails.insert(p.tail));
+        for p in [cell.prepare(stream, ordinal), another.prepare(stream, ordinal)] {
+            assert_eq!(p.shared, cell.shared);
+            assert!(tails.insert(p.tail));
+        }
     }
     let shape = Shape { accepted: Accepted::default(), max_tokens: 7, ignore_eos: false, temperature: Some(0.0) };
     let scout = cell.scout(&shape).prepare(0, 0);

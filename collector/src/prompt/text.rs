@@ -139,12 +139,13 @@ const SUBJECTS: [&str; 16] = [
     "law",
 ];
 
-/// The task at the end of a prompt, of nearly the same length for all; (0, 0) is nobody's.
-pub(super) fn ending(stream: u32, turn: u32) -> String {
-    let at = (stream as usize + 5 * turn as usize) % SUBJECTS.len();
+/// The task at the end of a prompt, of nearly the same length for all; (0, 0, 0) is nobody's. The cell is in it, as a
+/// server that keeps prefixes would have read the whole prompt before, in another cell of that context.
+pub(super) fn ending(cell: u32, stream: u32, turn: u32) -> String {
+    let at = (cell as usize + stream as usize + 5 * turn as usize) % SUBJECTS.len();
     let subject = SUBJECTS.get(at).copied().unwrap_or("mathematics");
     format!(
-        "Task {stream:04}-{turn:04}: write an encyclopaedia article about the history of {subject}, as long and as detailed as you can, chapter after chapter, from its beginnings to our time. Do not summarise and do not stop early."
+        "Task {cell:04}-{stream:04}-{turn:04}: write an encyclopaedia article about the history of {subject}, as long and as detailed as you can, chapter after chapter, from its beginnings to our time. Do not summarise and do not stop early."
     )
 }
 

@@ -131,6 +131,12 @@ impl RunOptions {
         if self.dataset.is_some() { "dataset" } else { self.prompts.as_str() }
     }
 
+    /// The contexts of the matrix; none where prefill is all that is wanted.
+    #[must_use]
+    pub fn matrix_contexts(&self) -> &[u32] {
+        if self.prefill.only { &[] } else { &self.contexts }
+    }
+
     /// What is measured at each place of the matrix.
     #[must_use]
     pub fn layers(&self) -> Layers {

@@ -3,11 +3,11 @@
 use super::{Kept, PromptMode, RunError, RunOptions};
 use crate::cell::{Bench, Isolation};
 use crate::clock::Clock;
-use crate::event::{Event, Events};
+use crate::event::{Event, Events, context_label};
 use crate::load::endpoint::Endpoint;
 use crate::load::stop::Stop;
 use crate::load::{Load, LoadLimits};
-use crate::plan::{MIN_OUTPUT_TOKENS, Plan, PlanInput, PlannedCell, plan};
+use crate::plan::{LeftOut, LeftOutCode, MIN_OUTPUT_TOKENS, Plan, PlanInput, PlannedCell, plan};
 use crate::prefill::{self, PrefillContexts, PrefixCache, prefix_cache};
 use crate::prompt::{self, PromptOptions, Prompts};
 use crate::report::{DatasetUse, Options, RunRecord, Server, Status};
@@ -48,7 +48,7 @@ pub async fn prepare(options: &RunOptions, clock: Clock, events: &Events, stop: 
     let target = known_server(options, clock, events, stop.clone(), kept).await?;
     let prefill = match (options.prefill.skip, options.prefill.standalone) {
         (true, _) => PrefillContexts::default(),
-        (false, alone) => prefill::contexts(&options.contexts, &options.prefill.contexts, target.max_model_len(), alone),
+        (false, alone) => prefill::contexts(options.matrix_contexts(), &options.prefill.contexts, target.max_model_len(), alone),
     };
     events.emit(Event::Startup(prefill_line(options, &prefill)));
     let Some(prompts) = prompts(options, &prefill, &target, stop.clone()).await else { return Ok(None) };
@@ -68,7 +68,7 @@ pub async fn prepare(options: &RunOptions, clock: Clock, events: &Events, stop: 
         scraper,
         isolation: Isolation::new(),
     };
-    if options.contexts.iter().any(|context| *context > 0) {
+    if options.matrix_contexts().iter().chain(&prepared.prefill.recorded).any(|context| *context > 0) {
         let found = prefix_cache::find(&prepared.bench(events), LoadLimits::default(), &stop).await;
         if stop.is_stopped() {
             return Ok(None);
@@ -78,6 +78,7 @@ pub async fn prepare(options: &RunOptions, clock: Clock, events: &Events, stop: 
         prepared.prefix_cache = Some(found);
     }
     prepared.plan = plan(&plan_input(options, &prepared));
+    prepared.plan.left_out.extend(prepared.prefill.too_long.iter().map(|(context, most)| prefill_left_out(*context, *most)));
     kept.prompts_made(&prepared.prompts.run_id);
     kept.with(|record| {
         record.left_out.clone_from(&prepared.plan.left_out);
@@ -125,7 +126,7 @@ async fn known_server(options: &RunOptions, clock: Clock, events: &Events, mut s
 /// Where prefill is measured, in the predecessor's words.
 fn prefill_line(options: &RunOptions, prefill: &PrefillContexts) -> String {
     let labels = |contexts: &mut dyn Iterator<Item = u32>| {
-        let labels: Vec<String> = contexts.map(|context| format!("'{}'", crate::event::context_label(context))).collect();
+        let labels: Vec<String> = contexts.map(|context| format!("'{}'", context_label(context))).collect();
         format!("[{}]", labels.join(", "))
     };
     let recorded = || prefill.recorded.iter().copied();
@@ -144,9 +145,25 @@ fn prefill_line(options: &RunOptions, prefill: &PrefillContexts) -> String {
 /// All contexts for which prompts are needed; one that can't fit the model has none.
 fn wanted(options: &RunOptions, prefill: &PrefillContexts, target: &Target) -> Vec<u32> {
     let limit = target.max_model_len().unwrap_or(u64::MAX);
-    let all = options.contexts.iter().chain(&prefill.recorded).copied();
+    let all = options.matrix_contexts().iter().chain(&prefill.recorded).copied();
     let fitting = all.filter(|context| u64::from(*context) + MIN_OUTPUT_TOKENS <= limit);
     fitting.collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+/// A prefill that has no room.
+fn prefill_left_out(context_tokens: u32, most: u64) -> LeftOut {
+    let text = format!(
+        "a prefill of {} leaves no room for an answer, or is more than is measured: the most is {most} tokens",
+        context_label(context_tokens)
+    );
+    LeftOut {
+        layer: "prefill",
+        context_tokens,
+        concurrency: 1,
+        code: LeftOutCode::ContextLimit,
+        missing_tokens: Some(u64::from(context_tokens).saturating_sub(most)),
+        text,
+    }
 }
 
 fn plan_input(options: &RunOptions, prepared: &Prepared) -> PlanInput {
@@ -155,7 +172,7 @@ fn plan_input(options: &RunOptions, prepared: &Prepared) -> PlanInput {
     let shared = found.is_some_and(|found| found.not_shared().is_none());
     let alike = options.prompts != PromptMode::Distinct;
     PlanInput {
-        contexts: options.contexts.clone(),
+        contexts: options.matrix_contexts().to_vec(),
         concurrency: options.concurrency.clone(),
         layers: options.layers(),
         repeats: options.repeat,
@@ -194,11 +211,13 @@ fn announce(options: &RunOptions, target: &Target, events: &Events) {
     let list = |values: &mut dyn Iterator<Item = String>| values.collect::<Vec<_>>().join(",");
     events.emit(Event::BenchmarkStart { engine: target.engine.as_str().to_owned() });
     startup(format!("server={} model={}", target.address.url(""), target.model));
-    startup(format!(
-        "decode concurrency={} contexts={}",
-        list(&mut options.concurrency.iter().map(ToString::to_string)),
-        list(&mut options.contexts.iter().map(|tokens| crate::event::context_label(*tokens))),
-    ));
+    if !options.prefill.only {
+        startup(format!(
+            "decode concurrency={} contexts={}",
+            list(&mut options.concurrency.iter().map(ToString::to_string)),
+            list(&mut options.contexts.iter().map(|tokens| context_label(*tokens))),
+        ));
+    }
     target.startup_lines.iter().for_each(|line| startup(line.clone()));
     target.warnings.iter().for_each(|line| events.emit(Event::Warning(line.clone())));
 }

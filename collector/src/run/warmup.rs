@@ -62,7 +62,10 @@ impl Session<'_> {
         let mut prompts = self.prepared.prompts.clone();
         (prompts.run_id, prompts.dataset) = (new_run_id(), None);
         self.hidden_cell(&prompts, seconds).await;
-        let levels: BTreeSet<u32> = self.prepared.plan.cells.iter().map(|cell| cell.concurrency).collect();
+        let most = u32::try_from(self.prepared.target.max_running().unwrap_or(u64::MAX)).unwrap_or(u32::MAX);
+        // The open loop's concurrency is a limit, which its schedule may never come near.
+        let at_once = |cell: &PlannedCell| cell.connections(self.options.duration_s).min(most);
+        let levels: BTreeSet<u32> = self.prepared.plan.cells.iter().map(at_once).collect();
         for concurrency in levels {
             if self.stop.is_stopped() {
                 return;

@@ -100,10 +100,16 @@ fn legend_of(table: &Table) -> Option<String> {
 
 /// The verdict, and each doubt in words.
 fn words(report: &Report, review: &Review) -> String {
-    let mut lines = vec![review.sentence()];
+    let only_prefill = report.metadata.get().is_some_and(|meta| meta.prefill_only.yes());
+    let rows = report.prefill.entries().filter(|(_, row)| row.tok_per_sec.f64().is_some()).count();
+    let mut lines = vec![if only_prefill { format!("prefill of {rows} contexts measured, and no decode") } else { review.sentence() }];
     lines.extend(review.doubts.iter().map(|doubt| format!("  {}", doubt.text)));
     let burst = report.burst_results.items().zip(&review.burst);
-    for (what, (cell, judgement)) in report.cells().zip(&review.cells).map(|of| ("", of)).chain(burst.map(|of| ("burst ", of))) {
+    let own = report.tokscope.get();
+    let open_loop = own.into_iter().flat_map(|own| own.open_loop.items()).zip(&review.open_loop);
+    let all = report.cells().zip(&review.cells).map(|of| ("", of));
+    let all = all.chain(burst.map(|of| ("burst ", of))).chain(open_loop.map(|of| ("open loop ", of)));
+    for (what, (cell, judgement)) in all {
         lines.extend(reasons(what, cell, judgement));
     }
     for left in report.tokscope.get().into_iter().flat_map(|own| own.left_out.items()) {

@@ -21,6 +21,8 @@ pub struct Review {
     pub cells: Vec<Judgement>,
     /// Of each cell of the burst matrix, in order.
     pub burst: Vec<Judgement>,
+    /// Of each cell of the open loop, in order.
+    pub open_loop: Vec<Judgement>,
     /// Of the file.
     pub doubts: Vec<Doubt>,
 }
@@ -28,29 +30,40 @@ pub struct Review {
 impl Review {
     /// How many cells of the sustained matrix have that verdict.
     pub fn count(&self, verdict: Verdict) -> usize {
-        self.cells.iter().filter(|judgement| judgement.verdict == verdict).count()
+        count(&self.cells, verdict)
     }
 
-    /// Whether any cell, burst ones too, is invalid.
+    /// Whether any cell, of whatever part, is invalid.
     pub fn any_invalid(&self) -> bool {
-        self.cells.iter().chain(&self.burst).any(|judgement| judgement.verdict == Verdict::Invalid)
+        self.cells.iter().chain(&self.burst).chain(&self.open_loop).any(|judgement| judgement.verdict == Verdict::Invalid)
     }
 
-    /// The counts in words: `3 of 3 cells valid`, `39 cells: 16 valid, 23 limited`.
+    /// The counts in words: `3 of 3 cells valid`, `39 cells: 16 valid, 23 limited; 4 of 4 burst cells valid`.
     pub fn sentence(&self) -> String {
-        let n = self.cells.len();
-        match n {
-            0 => "no decode cells".to_owned(),
-            1 => format!("1 cell, {}", self.cells[0].verdict),
-            _ if self.count(Verdict::Valid) == n => format!("{n} of {n} cells valid"),
-            _ => {
-                let parts: Vec<String> = Verdict::ALL
-                    .into_iter()
-                    .filter_map(|verdict| Some((verdict, self.count(verdict))).filter(|(_, n)| *n > 0))
-                    .map(|(verdict, n)| format!("{n} {verdict}"))
-                    .collect();
-                format!("{n} cells: {}", parts.join(", "))
-            }
+        let decode = if self.cells.is_empty() { "no decode cells".to_owned() } else { counted("", &self.cells) };
+        let others = [("burst ", &self.burst), ("open-loop ", &self.open_loop)];
+        let others = others.into_iter().filter(|(_, cells)| !cells.is_empty()).map(|(what, cells)| counted(what, cells));
+        std::iter::once(decode).chain(others).collect::<Vec<_>>().join("; ")
+    }
+}
+
+fn count(cells: &[Judgement], verdict: Verdict) -> usize {
+    cells.iter().filter(|judgement| judgement.verdict == verdict).count()
+}
+
+/// How many cells have which verdict; `what` stands before the word.
+fn counted(what: &str, cells: &[Judgement]) -> String {
+    let n = cells.len();
+    match cells {
+        [one] => format!("1 {what}cell, {}", one.verdict),
+        _ if count(cells, Verdict::Valid) == n => format!("{n} of {n} {what}cells valid"),
+        _ => {
+            let parts: Vec<String> = Verdict::ALL
+                .into_iter()
+                .filter_map(|verdict| Some((verdict, count(cells, verdict))).filter(|(_, n)| *n > 0))
+                .map(|(verdict, n)| format!("{n} {verdict}"))
+                .collect();
+            format!("{n} {what}cells: {}", parts.join(", "))
         }
     }
 }
@@ -60,6 +73,7 @@ pub fn review(report: &Report, findings: &Findings) -> Review {
     Review {
         cells: report.cells().map(judge).collect(),
         burst: report.burst_results.items().map(judge).collect(),
+        open_loop: report.tokscope.get().into_iter().flat_map(|own| own.open_loop.items()).map(judge).collect(),
         doubts: file_doubts(report, findings),
     }
 }
@@ -105,7 +119,13 @@ fn missing_cells(report: &Report) -> Option<String> {
     let explained: Vec<_> = report
         .tokscope
         .get()
-        .map(|own| own.left_out.items().map(|left| (left.context_tokens.i64(), left.concurrency.i64())).collect())
+        .map(|own| {
+            own.left_out
+                .items()
+                .filter(|left| left.layer.str() != Some("prefill"))
+                .map(|left| (left.context_tokens.i64(), left.concurrency.i64()))
+                .collect()
+        })
         .unwrap_or_default();
     let mut missing = Vec::new();
     for context in meta.context_lengths.items().map(number) {
