@@ -264,7 +264,7 @@ pub const ALL: &[Metric] = metrics![
     "steps-per-s", "Steps", "1/s", Higher, 1, "server_steps_per_s",
         "Forward passes a second of all sequences: the aggregate rate by the effective acceptance length. Compares only at equal concurrency.", |c| positive(&c.server_steps_per_s);
     "accept-length", "Acceptance length", "tok", Higher, 2, "server_spec_accept_length",
-        "Tokens a drafted step: 1 + accepted tokens by drafts, from the server's counters over the window.", |c| positive(&c.server_spec_accept_length);
+        "Tokens a drafted step: 1 + accepted tokens by drafts, from the server's counters over the window. A server that has only a gauge of its last steps (SGLang) is read at each scrape, and the mean of that is off in a short window.", |c| positive(&c.server_spec_accept_length);
     "accept-length-effective", "Effective acceptance length", "tok", Higher, 2, "server_accept_len_effective",
         "Tokens a step, with steps that drafted nothing.", |c| positive(&c.server_accept_len_effective);
     "accept-rate", "Acceptance rate", "%", Higher, 1, "server_spec_accept_rate",

@@ -373,7 +373,12 @@ fn doubts(cell: &Cell, own: bool, reasons: &mut Vec<Reason>) {
     }
     match source {
         "" => add("source-unknown", "the file doesn't say what the tokens were counted by".to_owned()),
-        "openai_stream_chunks_fallback" => add("chunks-as-tokens", "chunks were counted as tokens".to_owned()),
+        "openai_stream_chunks_fallback" => {
+            // A server that tells usage at the end of an answer only has told none.
+            let none_ended = cell.tokscope.get().is_some() && cell.completed_request_count.i64() == Some(0);
+            let help = if none_ended { ", and no answer ended to tell its usage: with a smaller --max-tokens some do" } else { "" };
+            add("chunks-as-tokens", format!("chunks were counted as tokens{help}"));
+        }
         _ => {}
     }
     let fallback = source == "prometheus_fallback" || source == "none";

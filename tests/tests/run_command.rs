@@ -31,6 +31,23 @@ fn run(folder: &Path, port: u16, args: &[&str]) -> (Value, String, i32) {
     (report, text, out.status.code().unwrap())
 }
 
+#[test]
+fn prefill_alone_is_a_success_and_what_has_no_room_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = simulator(&[]);
+    let args = ["run", "--host", "127.0.0.1", "--port", &server.port().to_string(), "--prefill-only", "--prefill-duration", "1"];
+    let out = tokscope(dir.path(), &[&args[..], &["--prefill-contexts", "1k,300k", "--output", "report.json"]].concat());
+    let text = String::from_utf8_lossy(&out.stdout);
+    assert_eq!(out.status.code(), Some(0), "{text}");
+    let report: Value = serde_json::from_slice(&std::fs::read(dir.path().join("report.json")).unwrap()).unwrap();
+    assert!(report["prefill"]["1024"]["tok_per_sec"].as_f64().unwrap() > 0.0, "{}", report["prefill"]);
+    let left = report["tokscope"]["left_out"].as_array().unwrap();
+    assert_eq!((left.len(), left[0]["layer"].as_str(), left[0]["context_tokens"].as_u64()), (1, Some("prefill"), Some(300 * 1024)));
+    assert!(text.contains("a prefill of 300k leaves no room"), "{text}");
+    let log = report["event_log"].to_string();
+    assert!(!log.contains("decode concurrency="), "nothing is said of a matrix that nobody asked for: {log}");
+}
+
 /// What the simulator handed over between two instants, and its times to first token by request.
 struct Truth(Value);
 

@@ -8,6 +8,8 @@ fn with_the_matrix_its_contexts_and_those_asked_for_are_recorded() {
     assert_eq!(found.extras, [8_192, 131_072], "those that the matrix doesn't send");
     let found = contexts(&[0, 16_384], &[8_192, 65_536], Some(65_536), false);
     assert_eq!(found.recorded, [8_192, 16_384], "64 tokens stay free");
+    assert_eq!(found.too_long, [(65_536, 65_472)], "and what is asked for in vain is told");
+    assert_eq!(contexts(&[0], &[300_000], None, true).too_long, [(300_000, 131_072)]);
     assert_eq!(contexts(&[0], &[], None, false), PrefillContexts::default());
 }
 

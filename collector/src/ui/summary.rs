@@ -112,6 +112,13 @@ fn words(report: &Report, review: &Review) -> String {
     for (what, (cell, judgement)) in all {
         lines.extend(reasons(what, cell, judgement));
     }
+    let few = |judgement: &Judgement| Some(judgement.reasons.iter().find(|reason| reason.code == "few-requests")?.text.clone());
+    let few: Vec<String> = review.cells.iter().filter_map(few).collect();
+    match few.as_slice() {
+        [] => {}
+        [one] => lines.push(format!("  hint: {one} (few-requests)")),
+        [first, ..] => lines.push(format!("  hint: few requests in {} cells, e.g. {first} (few-requests)", few.len())),
+    }
     for left in report.tokscope.get().into_iter().flat_map(|own| own.left_out.items()) {
         lines.push(format!("  left out: {}", left.text.str().unwrap_or_default()));
     }
