@@ -54,11 +54,12 @@ pub(super) fn summary(report: &Report, review: &Review, width: usize) -> String 
     }
     if let Some(table) = tables::open_loop(report) {
         let cells = report.tokscope.get().into_iter().flat_map(|own| own.open_loop.items());
-        blocks.push(titled(&format!("Open loop · {}", answer_limits(report, cells)), &table, width));
+        blocks.push(titled_by(&format!("Open loop, times in ms · {}", answer_limits(report, cells)), &table, 2, width));
+        blocks.extend(legend_of(&table));
     }
     if let Some(table) = tables::repeats(report) {
         let repeats = report.tokscope.get().into_iter().flat_map(|own| own.repeats.items()).filter_map(|repeat| repeat.cell.get());
-        blocks.push(titled(&format!("Repeats, tok/s · {}", answer_limits(report, repeats)), &table, width));
+        blocks.push(titled_by(&format!("Repeats, tok/s · {}", answer_limits(report, repeats)), &table, 3, width));
     }
     blocks.push(words(report, review));
     blocks.join("\n\n")
@@ -91,7 +92,12 @@ fn pairs(blocks: &[String], width: usize) -> Vec<String> {
 }
 
 fn titled(title: &str, table: &Table, width: usize) -> String {
-    format!("{title}\n{}", within(table, width))
+    titled_by(title, table, 1, width)
+}
+
+/// With lines that are told apart by so many columns.
+fn titled_by(title: &str, table: &Table, keys: usize, width: usize) -> String {
+    format!("{title}\n{}", within(table, keys, width))
 }
 
 fn legend_of(table: &Table) -> Option<String> {
