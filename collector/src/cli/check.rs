@@ -117,10 +117,13 @@ fn sentence(opened: &Opened, review: &Review) -> String {
     let answers = opened.report.runs.items().count();
     if answers > 0 {
         let right = opened.report.runs.items().filter(|run| run.correct.yes()).count();
-        parts[0] += &format!(", {answers} answers, {right} of them right");
+        let word = if answers == 1 { "answer" } else { "answers" };
+        parts[0] += &format!(", {answers} {word}, {right} of them right");
     }
-    if !review.burst.is_empty() {
-        parts.push(format!("{} burst cells", review.burst.len()));
+    match review.burst.len() {
+        0 => {}
+        1 => parts.push("1 burst cell".to_owned()),
+        n => parts.push(format!("{n} burst cells")),
     }
     parts.extend(review.doubts.iter().map(|doubt| doubt.text.clone()));
     parts.extend(grouped(&opened.report.cells().collect::<Vec<_>>(), &review.cells));
