@@ -298,7 +298,7 @@ fn wrong_usage_is_exit_2_before_anything_is_sent() {
     let cases: [(&[&str], &str); 19] = [
         (&["--output", "taken.json"], "there is a file of that name"),
         (&["--output", "."], "that is a folder"),
-        (&["--output", "no/such/folder/x.json"], "nothing can be written there"),
+        (&["--output", "no/such/folder/x.json"], "nothing can be written to no/such/folder: No such file"),
         (&["--concurrency", "1,0"], "--concurrency: "),
         (&["--concurrency", "1,1"], "--concurrency: 1 is listed twice"),
         (&["--contexts", "16q"], "--contexts: cannot read '16q'"),
