@@ -30,35 +30,55 @@ struct Group<'a> {
 
 /// `C=4, 8 at 64k, 128k: why (code)`, a line a reason. Where the words differ only by concurrency, those of the first.
 pub fn left_out_lines<'a>(cells: impl Iterator<Item = Left<'a>>) -> Vec<String> {
-    let mut rows: Vec<Group<'a>> = Vec::new();
+    let mut lines: Vec<(String, Vec<String>)> = Vec::new();
+    for group in over_contexts(over_levels(cells)) {
+        let (place, reason) = (place(&group), reason(&group));
+        match lines.iter_mut().find(|(known, _)| *known == reason) {
+            Some((_, places)) => places.push(place),
+            None => lines.push((reason, vec![place])),
+        }
+    }
+    lines.into_iter().map(|(reason, places)| format!("{}: {reason}", places.join("; "))).collect()
+}
+
+/// Cells of one layer, context and code.
+fn over_levels<'a>(cells: impl Iterator<Item = Left<'a>>) -> Vec<Group<'a>> {
+    let mut groups: Vec<Group<'a>> = Vec::new();
     for cell in cells {
         let (more, text) = without_place(&cell);
-        let context: Vec<i64> = cell.context.into_iter().collect();
-        let same =
-            |group: &&mut Group<'_>| (group.layer, group.code, group.more) == (cell.layer, cell.code, more) && group.contexts == context;
-        match rows.iter_mut().find(same) {
+        let key = (cell.layer, cell.code, more, Vec::from_iter(cell.context));
+        match groups.iter_mut().find(|group| (group.layer, group.code, group.more) == (key.0, key.1, key.2) && group.contexts == key.3) {
             Some(group) => {
                 group.levels.extend(cell.level.filter(|level| !group.levels.contains(level)));
                 group.texts.extend(Some(text).filter(|text| !group.texts.contains(text)));
             }
             None => {
-                let (levels, texts) = (cell.level.into_iter().collect(), vec![text]);
-                rows.push(Group { layer: cell.layer, code: cell.code, more, contexts: context, levels, texts });
+                let (layer, code, more, contexts) = key;
+                groups.push(Group { layer, code, more, contexts, levels: Vec::from_iter(cell.level), texts: vec![text] });
             }
         }
     }
-    let mut groups: Vec<Group<'a>> = Vec::new();
+    groups
+}
+
+/// Contexts at which the same concurrencies are left out in the same words.
+fn over_contexts(rows: Vec<Group<'_>>) -> Vec<Group<'_>> {
+    let mut groups: Vec<Group<'_>> = Vec::new();
     for row in rows {
-        let key = |group: &Group<'a>| (group.layer, group.code, group.more, group.levels.clone(), group.texts.clone());
-        match groups.iter_mut().find(|group| key(group) == key(&row)) {
+        let same = |group: &&mut Group<'_>| {
+            (group.layer, group.code, group.more) == (row.layer, row.code, row.more)
+                && group.levels == row.levels
+                && group.texts == row.texts
+        };
+        match groups.iter_mut().find(same) {
             Some(group) => group.contexts.extend(row.contexts),
             None => groups.push(row),
         }
     }
-    groups.iter().map(line).collect()
+    groups
 }
 
-fn line(group: &Group<'_>) -> String {
+fn place(group: &Group<'_>) -> String {
     let levels = group.levels.iter().map(i64::to_string).collect::<Vec<_>>().join(", ");
     let contexts = group.contexts.iter().map(|context| context_label(*context)).collect::<Vec<_>>().join(", ");
     let more = if group.more.is_empty() && group.layer == "burst_e2e_decode" { ", burst" } else { group.more };
@@ -68,9 +88,13 @@ fn line(group: &Group<'_>) -> String {
         _ if levels.is_empty() => contexts,
         _ => format!("C={levels} at {contexts}"),
     };
+    place + more
+}
+
+fn reason(group: &Group<'_>) -> String {
     let example = if group.texts.len() > 1 { "e.g. " } else { "" };
     let text = group.texts.first().copied().unwrap_or_default();
-    format!("{place}{more}: {example}{text} ({})", group.code)
+    format!("{example}{text} ({})", group.code)
 }
 
 /// What the place before the words says beside context and concurrency, and the words.
@@ -102,10 +126,9 @@ mod tests {
         ];
         let lines = left_out_lines(cells.into_iter());
         let want = [
-            "C=1, 2 at 128k: 128k does not fit (context-limit)",
+            "C=1, 2 at 128k; C=2 at 128k, burst: 128k does not fit (context-limit)",
             "C=64 at 0, 16k: more than 8 (max-running)",
             "C=4, 8 at 64k: e.g. 4 x 65600 > 100000 (kv-budget)",
-            "C=2 at 128k, burst: 128k does not fit (context-limit)",
         ];
         assert_eq!(lines, want);
     }
@@ -120,10 +143,8 @@ mod tests {
             left("open_loop", 0, 1024, "not-reached", "C=1024 at 0, 6 requests/s: ended by Ctrl-C"),
         ];
         let want = [
-            "C=2, 4 at 0: ended by Ctrl-C (not-reached)",
-            "C=2 at 0, repeat 2: ended by Ctrl-C (not-reached)",
+            "C=2, 4 at 0; C=2 at 0, repeat 2; open loop at 0, 6 requests/s: ended by Ctrl-C (not-reached)",
             "C=2 at 0, burst: on request: key s (skipped)",
-            "open loop at 0, 6 requests/s: ended by Ctrl-C (not-reached)",
         ];
         assert_eq!(left_out_lines(cells.into_iter()), want);
     }
