@@ -169,7 +169,8 @@ fn row(index: usize, cell: &PlannedCell, prepared: &Prepared, options: &RunOptio
         (index + 1).to_string(),
         layer.to_owned(),
         if options.dataset.is_some() { "own prompts".to_owned() } else { context_label(cell.context_tokens) },
-        cell.concurrency.to_string(),
+        // The most that may be under way in an open loop is no load.
+        if cell.layer == Layer::OpenLoop { "—".to_owned() } else { cell.concurrency.to_string() },
         load,
         max_tokens,
         cost.prompt_tokens.map_or_else(|| "—".to_owned(), thousands),

@@ -6,7 +6,7 @@ use tokscope_shared::render::{Table, answer_limits, legend, prefill_table};
 use tokscope_shared::report::Report;
 use tokscope_shared::report::cell::Cell;
 use tokscope_shared::report::identity::context_label;
-use tokscope_shared::verdict::{Judgement, Review, Verdict};
+use tokscope_shared::verdict::{Judgement, Review, Verdict, judge};
 
 /// Columns where the output is no terminal and nobody says how wide it is.
 const PIPED_WIDTH: usize = 160;
@@ -132,6 +132,9 @@ fn words(report: &Report, review: &Review) -> String {
     for (what, (cell, judgement)) in report.cells().zip(&review.cells).map(|of| ("", of)).chain(burst.map(|of| ("burst ", of))) {
         lines.extend(reasons(what, cell, judgement));
     }
+    for cell in report.tokscope.get().into_iter().flat_map(|own| own.open_loop.items()) {
+        lines.extend(reasons("open loop ", cell, &judge(cell)));
+    }
     let left_out = report.tokscope.get().into_iter().flat_map(|own| own.left_out.items()).map(|left| Left {
         layer: left.layer.str().unwrap_or_default(),
         context: left.context_tokens.i64(),
@@ -144,10 +147,11 @@ fn words(report: &Report, review: &Review) -> String {
 }
 
 fn reasons(what: &str, cell: &Cell, judgement: &Judgement) -> Vec<String> {
-    let (level, context) = (cell.concurrency.i64().unwrap_or(0), context_label(cell.context_tokens.i64().unwrap_or(0)));
+    let context = context_label(cell.context_tokens.i64().unwrap_or(0));
+    let load = tables::asked_rate(cell).map_or_else(|| format!("C={}", cell.concurrency.i64().unwrap_or(0)), |rate| format!("{rate}/s"));
     // That a short run has few requests goes without saying after it.
     let worth = judgement.reasons.iter().filter(|reason| reason.verdict > Verdict::Valid || reason.code == "no-prefix-caching");
-    worth.map(|reason| format!("  {what}C={level} at {context}: {} ({})", reason.text, reason.code)).collect()
+    worth.map(|reason| format!("  {what}{load} at {context}: {} ({})", reason.text, reason.code)).collect()
 }
 
 #[cfg(test)]

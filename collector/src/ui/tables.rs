@@ -148,11 +148,10 @@ pub(super) fn open_loop(report: &Report) -> Option<Table> {
             let verdict = tokscope_shared::verdict::judge(cell).verdict;
             let p = |value: Option<f64>| ms(value.filter(|seconds| *seconds > 0.0));
             let pair = |p50: &Field<Num>, p99: &Field<Num>| format!("{} / {}", p(p50.f64()), p(p99.f64()));
-            let asked = cell.tokscope.get().and_then(|own| own.open_loop.get()?.asked_per_s.f64());
             let tokens = cell.aggregate_tps.f64().filter(|rate| *rate > 0.0).map(|rate| format_number(rate, 1));
             vec![
                 cell.context_tokens.i64().map_or_else(|| "—".to_owned(), context_label),
-                asked.map_or_else(|| "—".to_owned(), |rate| rate.to_string()),
+                asked_rate(cell).map_or_else(|| "—".to_owned(), |rate| rate.to_string()),
                 cell.request_count.i64().map_or_else(|| "—".to_owned(), |n| n.to_string()),
                 marked(tokens, verdict),
                 pair(&cell.ttft_p50, &cell.ttft_p99),
@@ -164,8 +163,13 @@ pub(super) fn open_loop(report: &Report) -> Option<Table> {
     (!rows.is_empty()).then_some(Table { head, rows })
 }
 
-/// Layer, context and concurrency.
-type Repeated = (String, i64, i64);
+/// Requests a second that a cell of the open loop asked for.
+pub(super) fn asked_rate(cell: &Cell) -> Option<f64> {
+    cell.tokscope.get().and_then(|own| own.open_loop.get()?.asked_per_s.f64())
+}
+
+/// Layer, context, and concurrency where the load has one.
+type Repeated = (String, i64, Option<i64>);
 
 /// Of each cell that was measured more than once: lowest, median and highest rate.
 pub(super) fn repeats(report: &Report) -> Option<Table> {
@@ -173,8 +177,13 @@ pub(super) fn repeats(report: &Report) -> Option<Table> {
     let mut cells: Vec<(Repeated, Vec<Option<f64>>)> = Vec::new();
     for repeat in own.repeats.items() {
         let cell = repeat.cell.get()?;
-        let layer = if cell.benchmark_mode.str() == Some("duration") { "sustained" } else { "finite" };
-        let key = (layer.to_owned(), cell.context_tokens.i64()?, cell.concurrency.i64()?);
+        let (context, level) = (cell.context_tokens.i64()?, cell.concurrency.i64()?);
+        let key = match asked_rate(cell) {
+            // Rates are loads of their own, with the same most under way.
+            Some(rate) => (format!("open loop {rate}/s"), context, None),
+            None if cell.benchmark_mode.str() == Some("duration") => ("sustained".to_owned(), context, Some(level)),
+            None => ("finite".to_owned(), context, Some(level)),
+        };
         match cells.iter_mut().find(|(known, _)| *known == key) {
             Some((_, rates)) => rates.push(cell.aggregate_tps.f64()),
             None => cells.push((key, vec![cell.aggregate_tps.f64()])),
@@ -198,7 +207,7 @@ fn spread((layer, context, level): &Repeated, rates: &[Option<f64>]) -> Vec<Stri
     let n = if known.len() == rates.len() { known.len().to_string() } else { format!("{} of {}", known.len(), rates.len()) };
     vec![
         context_label(*context),
-        level.to_string(),
+        level.map_or_else(|| "—".to_owned(), |level| level.to_string()),
         layer.clone(),
         n,
         shown(known.first()),
@@ -296,40 +305,48 @@ mod tests {
         assert!(!steps(&cell).unwrap().contains("1168"), "as in every other table");
     }
 
+    /// A cell of the open loop.
+    fn asked(per_s: f64) -> Cell {
+        use tokscope_shared::report::own::{CellOwn, OpenLoop};
+        let own =
+            CellOwn { open_loop: Field::Is(OpenLoop { asked_per_s: Field::num(per_s), ..OpenLoop::default() }), ..CellOwn::default() };
+        Cell {
+            context_tokens: Field::count(0),
+            concurrency: Field::count(1024),
+            request_count: Field::count(6),
+            aggregate_tps: Field::num(118.0),
+            avg_running_reqs: Field::num(1.4),
+            ttft_p50: Field::num(0.012),
+            ttft_p99: Field::num(0.345),
+            request_latency_p50: Field::num(1.0),
+            tokscope: Field::Is(own),
+            ..Cell::default()
+        }
+    }
+
     #[test]
     fn the_open_loop_says_the_rate_asked_for_and_names_each_percentile() {
         use tokscope_shared::field::List;
-        use tokscope_shared::report::own::{CellOwn, OpenLoop, RunOwn};
-        let asked = |per_s: f64| {
-            let own =
-                CellOwn { open_loop: Field::Is(OpenLoop { asked_per_s: Field::num(per_s), ..OpenLoop::default() }), ..CellOwn::default() };
-            Cell {
-                context_tokens: Field::count(0),
-                concurrency: Field::count(1024),
-                request_count: Field::count(6),
-                aggregate_tps: Field::num(118.0),
-                avg_running_reqs: Field::num(1.4),
-                ttft_p50: Field::num(0.012),
-                ttft_p99: Field::num(0.345),
-                request_latency_p50: Field::num(1.0),
-                tokscope: Field::Is(own),
-                ..Cell::default()
-            }
+        use tokscope_shared::report::own::{Repeat, RunOwn};
+        let cells = || [asked(6.0), asked(0.5)].into_iter();
+        let repeats = cells().chain(cells()).map(|cell| Field::Is(Repeat { cell: Field::Is(cell), ..Repeat::default() }));
+        let own = RunOwn {
+            open_loop: Field::Is(List(cells().map(Field::Is).collect())),
+            repeats: Field::Is(List(repeats.collect())),
+            ..RunOwn::default()
         };
-        let cells = [asked(6.0), asked(0.5)];
-        let report = Report {
-            tokscope: Field::Is(RunOwn { open_loop: Field::Is(List(cells.into_iter().map(Field::Is).collect())), ..RunOwn::default() }),
-            ..Report::default()
-        };
+        let report = Report { tokscope: Field::Is(own), ..Report::default() };
         let table = open_loop(&report).unwrap();
         assert_eq!(table.head, ["context", "requests/s", "requests", "tok/s", "TTFT p50 / p99", "latency p50 / p99"]);
         let rates: Vec<&str> = table.rows.iter().map(|row| row[1].as_str()).collect();
         assert_eq!(rates, ["6", "0.5"]);
-        assert_eq!(
-            table.rows[0][3..].iter().map(|text| text.trim_end_matches(['?', '*', '✗'])).collect::<Vec<_>>(),
-            ["118.0", "12.0 / 345", "1000 / —"]
-        );
+        let values: Vec<&str> = table.rows[0][3..].iter().map(|text| text.trim_end_matches(['?', '*', '✗'])).collect();
+        assert_eq!(values, ["118.0", "12.0 / 345", "1000 / —"]);
         assert!(table.text().lines().all(|line| line.chars().count() <= 80), "{}", table.text());
+        // Unlike rates are no repeats of each other.
+        let table = super::repeats(&report).unwrap();
+        let keys: Vec<&[String]> = table.rows.iter().map(|row| &row[1..4]).collect();
+        assert_eq!(keys, [["—", "open loop 6/s", "2"], ["—", "open loop 0.5/s", "2"]]);
     }
 
     #[test]
@@ -341,7 +358,7 @@ mod tests {
 
     #[test]
     fn repeats_are_summed_up_with_those_that_failed() {
-        let key = ("sustained".to_owned(), 16_384, 4);
+        let key = ("sustained".to_owned(), 16_384, Some(4));
         let row = spread(&key, &[Some(100.0), None, Some(110.0), Some(105.0)]);
         assert_eq!(row, ["16k", "4", "sustained", "3 of 4", "100.0", "105.0", "110.0", "9.5 %"]);
         let row = spread(&key, &[Some(100.0), Some(130.0), Some(110.0), Some(104.0)]);
