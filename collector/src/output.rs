@@ -29,7 +29,7 @@ pub enum OutputError {
     #[error("--output {0}: that is a device or a pipe; name a file")]
     NoFile(PathBuf),
     /// The folder can't be written to.
-    #[error("--output {path}: nothing can be written there ({source}); create the folder or choose another")]
+    #[error("--output {}: nothing can be written to {}: {source}; create the folder or choose another", .path.display(), folder(.path).display())]
     NotWritable {
         /// The file asked for.
         path: PathBuf,
@@ -184,7 +184,7 @@ fn write_whole(path: &Path, text: &str, replace: bool) -> std::io::Result<()> {
     // A temporary file is private; a report is as readable as any file the user makes.
     #[cfg(unix)]
     builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-    let mut file = builder.tempfile_in(folder(path))?;
+    let mut file = builder.tempfile_in(folder(path)).map_err(|error| without_name(&error))?;
     file.write_all(text.as_bytes())?;
     file.as_file().sync_all()?;
     if replace { file.persist(path).map(drop) } else { file.persist_noclobber(path).map(drop) }.map_err(|error| error.error)?;
@@ -193,9 +193,15 @@ fn write_whole(path: &Path, text: &str, replace: bool) -> std::io::Result<()> {
     Ok(())
 }
 
+/// What the system said, without the name of the temporary file, which nobody asked for.
+fn without_name(error: &std::io::Error) -> std::io::Error {
+    let text = error.to_string();
+    text.split_once(" at path ").map_or(error.kind().into(), |(said, _)| std::io::Error::new(error.kind(), said))
+}
+
 /// Tries the folder and, where it is free, the very name.
 fn probe(path: &Path) -> std::io::Result<()> {
-    tempfile::Builder::new().prefix(".tokscope-").tempfile_in(folder(path))?;
+    tempfile::Builder::new().prefix(".tokscope-").tempfile_in(folder(path)).map_err(|error| without_name(&error))?;
     match std::fs::OpenOptions::new().write(true).create_new(true).open(path) {
         Ok(_) => std::fs::remove_file(path),
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
@@ -268,7 +274,11 @@ mod tests {
         assert!(matches!(Output::claim(Some(&path), false), Err(OutputError::Taken(_))));
         assert!(matches!(Output::claim(Some(dir.path()), true), Err(OutputError::Folder(_))));
         let nowhere = dir.path().join("no/such/a.json");
-        assert!(matches!(Output::claim(Some(&nowhere), false), Err(OutputError::NotWritable { .. })));
+        let refused = Output::claim(Some(&nowhere), false).unwrap_err();
+        assert!(matches!(refused, OutputError::NotWritable { .. }));
+        let (folder, said) = (dir.path().join("no/such").display().to_string(), std::io::Error::from_raw_os_error(2));
+        let want = format!("--output {folder}/a.json: nothing can be written to {folder}: {said}; create the folder or choose another");
+        assert_eq!(refused.to_string(), want, "the folder and the system's words, and no name of a temporary file");
         let resumable = dir.path().join("b.json");
         std::fs::write(dir.path().join("b.json.resume.json"), "{}").unwrap();
         assert!(matches!(Output::claim(Some(&resumable), false), Err(OutputError::Unfinished(_))));

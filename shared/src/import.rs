@@ -48,7 +48,7 @@ pub enum OpenError {
     #[error("a report of {}, with {}: Tokscope doesn't read those yet", .0.tool, .0.holds)]
     Foreign(Foreign),
     /// A checkpoint of an unfinished run.
-    #[error("a checkpoint of an unfinished run ({cells} cells), not a report: continue it with --resume")]
+    #[error("a checkpoint of an unfinished run ({cells} cell{}), not a report: continue it with --resume", if *cells == 1 { "" } else { "s" })]
     Checkpoint {
         /// Cells it holds.
         cells: usize,

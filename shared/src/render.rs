@@ -79,14 +79,19 @@ pub fn legend(table: &Table) -> String {
     parts.join(" · ")
 }
 
+/// An output limit, and whether a file of prompts may say less.
+type Limit = (Option<i64>, bool);
+
 /// How long the answers of these cells could get, in words: rates of unlike lengths are not to be compared. By context
 /// where it is not the same for all.
 pub fn answer_limits<'a>(report: &Report, cells: impl Iterator<Item = &'a Cell>) -> String {
     let of_run = report.metadata.get().and_then(|meta| meta.max_tokens.i64());
-    let mut limits: Vec<(Option<i64>, Vec<String>)> = Vec::new();
+    let mut limits: Vec<(Limit, Vec<String>)> = Vec::new();
     for cell in cells {
-        let own = cell.tokscope.get().and_then(|own| own.prompt.get()?.max_tokens.i64());
-        let limit = own.or(of_run).filter(|limit| *limit > 0);
+        let prompt = cell.tokscope.get().and_then(|own| own.prompt.get());
+        let limit = prompt.and_then(|prompt| prompt.max_tokens.i64()).or(of_run).filter(|limit| *limit > 0);
+        // A line of a file may have a lower limit of its own.
+        let limit = (limit, prompt.and_then(|prompt| prompt.mode.str()) == Some("dataset"));
         let context = cell.context_tokens.i64().map_or_else(|| "—".to_owned(), context_label);
         match limits.iter_mut().find(|(known, _)| *known == limit) {
             Some((_, contexts)) if contexts.contains(&context) => {}
@@ -94,10 +99,14 @@ pub fn answer_limits<'a>(report: &Report, cells: impl Iterator<Item = &'a Cell>)
             None => limits.push((limit, vec![context])),
         }
     }
-    let words =
-        |limit: &Option<i64>| limit.map_or_else(|| "of a length that is not known".to_owned(), |limit| format!("up to {limit} tokens"));
+    let words = |(limit, by_file): &Limit| match (limit, by_file) {
+        (None, false) => "of a length that is not known".to_owned(),
+        (Some(limit), false) => format!("up to {limit} tokens"),
+        (None, true) => "as the dataset says".to_owned(),
+        (Some(limit), true) => format!("as the dataset says, else up to {limit} tokens"),
+    };
     match &limits[..] {
-        [] => format!("answers {}", words(&of_run.filter(|limit| *limit > 0))),
+        [] => format!("answers {}", words(&(of_run.filter(|limit| *limit > 0), false))),
         [(limit, _)] => format!("answers {}", words(limit)),
         several => {
             let parts = several.iter().map(|(limit, contexts)| format!("{} at {}", words(limit), contexts.join(", ")));

@@ -144,6 +144,7 @@ fn what_is_no_report_is_named() {
     assert!(reason("[".repeat(100_000).as_bytes()).contains("nested more than 127 deep"));
     assert!(reason(b"\xff\xfe{\0}").starts_with("not a text file"), "a file cut inside of a character");
     assert!(reason(&fixture("checkpoint.json")).starts_with("a checkpoint of an unfinished run (2 cells)"));
+    assert!(OpenError::Checkpoint { cells: 1 }.to_string().contains("(1 cell),"));
     assert!(reason(br#"{"tokscope": {"schema": 99}, "metadata": {"model": "m"}, "results": []}"#).contains("schema 99"));
 }
 

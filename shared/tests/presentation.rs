@@ -113,6 +113,12 @@ fn lengths_of_answers_stand_beside_rates_and_unlike_contexts_in_no_common_row() 
     assert_eq!(limits(json!(512), [json!(512), json!(100), Value::Null]), "answers up to 512 tokens at 0, 32k; up to 100 tokens at 16k");
     assert_eq!(limits(json!(512), [Value::Null, Value::Null, Value::Null]), "answers up to 512 tokens", "as the run had it");
     assert_eq!(limits(Value::Null, [Value::Null, Value::Null, Value::Null]), "answers of a length that is not known");
+    let prompt = json!({ "mode": "dataset", "max_tokens": 8192 });
+    let cell = json!({ "context_tokens": 0, "concurrency": 1, "aggregate_tps": 10.0, "tokscope": { "prompt": prompt } });
+    let report = json!({ "metadata": { "max_tokens": 8192, "model": "m" }, "results": [cell] }).to_string();
+    let report = import::open(report.as_bytes()).unwrap().report;
+    let words = render::answer_limits(&report, report.cells());
+    assert_eq!(words, "answers as the dataset says, else up to 8192 tokens", "lines may have limits of their own");
 }
 
 #[test]

@@ -51,6 +51,28 @@ fn invalid_cells_are_3_unreadable_files_are_1_and_1_wins() {
 }
 
 #[test]
+fn a_folder_stands_for_the_reports_in_it_and_its_checkpoints_are_passed_over() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(dir.path().join("all/below")).unwrap();
+    for (from, to) in
+        [("seed.json", "b.json"), ("v0.4.json", "a.json"), ("checkpoint.json", "b.json.resume.json"), ("seed.json", "below/c.json")]
+    {
+        std::fs::copy(fixtures().join(from), dir.path().join("all").join(to)).unwrap();
+    }
+    std::fs::write(dir.path().join("all/notes.txt"), "no report").unwrap();
+    let names = |out: &str| out.lines().map(|line| line.split(": ").next().unwrap().to_owned()).collect::<Vec<_>>();
+    let (out, err, code) = check(dir.path(), &["all"]);
+    assert_eq!((names(&out), code), (vec!["all/a.json".to_owned(), "all/b.json".to_owned()], 0), "{out}{err}");
+    let (out, _, _) = check(dir.path(), &["all/b.json", "all/"]);
+    assert_eq!(names(&out), ["all/b.json", "all/a.json"], "each once: {out}");
+    // A checkpoint that is named is told of.
+    let (out, _, code) = check(dir.path(), &["all", "all/b.json.resume.json"]);
+    assert_eq!((out.lines().count(), code), (3, 1), "{out}");
+    let (out, _, _) = check(dir.path(), &["all", "--json"]);
+    assert_eq!(serde_json::from_str::<Value>(&out).unwrap().as_array().unwrap().len(), 2);
+}
+
+#[test]
 fn bad_files_are_one_sentence_with_place_and_reason() {
     let dir = tempfile::tempdir().unwrap();
     let seed = std::fs::read(fixtures().join("seed.json")).unwrap();
@@ -71,11 +93,11 @@ fn bad_files_are_one_sentence_with_place_and_reason() {
     assert!(line("empty.json").starts_with("empty.json: the file is empty"));
     assert!(line("page.json").starts_with("page.json:1:1: not JSON: expected value"));
     assert!(line("other.json").starts_with("other.json: JSON, but no report: an object with name, version"));
-    assert!(line("folder").starts_with("folder: a folder: name the files in it, as in folder/*.json"));
+    assert!(line("folder").starts_with("folder: a folder without reports: "));
     assert!(line("missing.json").starts_with("missing.json: no such file"));
     let (_, err, code) = check(dir.path(), &[]);
     assert_eq!(code, 2);
-    assert!(err.contains("<FILE>"), "{err}");
+    assert!(err.contains("<FILE-OR-FOLDER>"), "{err}");
 }
 
 #[test]
@@ -132,6 +154,7 @@ fn each_rate_stands_with_its_context_and_the_length_of_its_answers() {
         let of_title = blocks.iter().find(|block| block[0].contains(title));
         let block = of_title.unwrap_or_else(|| panic!("no {title}: {out}{err}"));
         assert!(block[0].split(title).nth(1).unwrap().contains("· answers up to 1234 tokens"), "{out}");
+        assert!(out.contains("; 1 burst cell;"), "one is no number of cells: {out}");
         assert!(block[1].contains("context") && block.iter().any(|line| line.contains("32k ")), "{title}: {out}");
     }
 }

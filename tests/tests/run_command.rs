@@ -203,6 +203,9 @@ fn a_report_is_what_its_schema_says_and_what_scripts_of_the_predecessor_read() {
     let left = |key: &str| report["tokscope"]["left_out"].as_array().unwrap().iter().map(|left| left[key].clone()).collect::<Vec<_>>();
     assert_eq!(left("code"), ["context-limit", "kv-budget", "context-limit"]);
     assert_eq!(left("concurrency"), [1, 4, 4]);
+    let said: Vec<&str> = text.lines().filter(|line| line.contains("left out: C=")).collect();
+    assert_eq!(said.len(), 2, "a line a reason: {text}");
+    assert!(said.iter().any(|line| line.contains("left out: C=1, 4 at 20k: context 20k and 64 tokens")), "{text}");
     // 4 × (4096 + 300) tokens of 16384, in blocks of 128.
     let missing = left("missing_tokens")[1].as_i64().unwrap();
     assert!((missing - (4 * 35 * 128 - 16384)).abs() <= 4 * 128, "{missing}");
@@ -315,7 +318,7 @@ fn wrong_usage_is_exit_2_before_anything_is_sent() {
     let cases: [(&[&str], &str); 19] = [
         (&["--output", "taken.json"], "there is a file of that name"),
         (&["--output", "."], "that is a folder"),
-        (&["--output", "no/such/folder/x.json"], "nothing can be written there"),
+        (&["--output", "no/such/folder/x.json"], "nothing can be written to no/such/folder: No such file"),
         (&["--concurrency", "1,0"], "--concurrency: "),
         (&["--concurrency", "1,1"], "--concurrency: 1 is listed twice"),
         (&["--contexts", "16q"], "--contexts: cannot read '16q'"),

@@ -11,7 +11,9 @@ use crate::ui::{complain, say, span};
 
 /// Measure this client itself, beside a bare socket reader and a Python client.
 #[derive(Args, Debug)]
-#[command(after_help = "What each figure means, and what is not in it, is told in the documentation of the module `bench`.")]
+#[command(after_help = "CPU times are those of the client's own thread, from before its first request to the end of the last answer, per \
+                  million tokens that the simulator sent; what the kernel does for the sender, connecting and the report are in none \
+                  of them. A figure is the median of the rounds, with the lowest and the highest.")]
 pub struct BenchClientArgs {
     /// Seconds for each client in each setting, over all rounds.
     #[arg(long, default_value_t = 10.0, value_parser = seconds)]

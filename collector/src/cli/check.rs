@@ -1,6 +1,7 @@
 //! `tokscope check`: what each file is and how far it can be believed, a line a file.
 
 use super::exit::Exit;
+use crate::host::reports_in;
 use crate::ui::{print_summary, say};
 use clap::Args;
 use serde_json::{Value, json};
@@ -14,9 +15,9 @@ use tokscope_shared::verdict::{Judgement, Review, Verdict, review};
 #[derive(Args, Debug)]
 #[command(after_help = "Exit codes: 0 all files read, no cell invalid; 1 a file can't be read; 3 a cell is invalid.")]
 pub struct CheckArgs {
-    /// Report files.
-    #[arg(required = true, value_name = "FILE")]
-    files: Vec<PathBuf>,
+    /// Report files, or folders of them.
+    #[arg(required = true, value_name = "FILE-OR-FOLDER")]
+    paths: Vec<PathBuf>,
     /// Print a JSON list instead: one object a file, with every reason of every cell.
     #[arg(long)]
     json: bool,
@@ -28,8 +29,8 @@ pub struct CheckArgs {
 /// Why a file can't be read.
 #[derive(Debug, thiserror::Error)]
 enum CheckError {
-    #[error("a folder: name the files in it, as in {0}/*.json")]
-    Folder(String),
+    #[error("a folder without reports: they end in .json or .jsonl, and stand in it, not in folders below")]
+    Folder,
     #[error("{0}")]
     Unreadable(String),
     #[error(transparent)]
@@ -40,9 +41,9 @@ enum CheckError {
 pub fn check(args: &CheckArgs) -> Exit {
     let mut exit = Exit::Ok;
     let mut list = Vec::new();
-    for path in &args.files {
+    for path in files(&args.paths) {
         let name = path.display().to_string();
-        match read(path) {
+        match read(&path) {
             Ok(opened) => {
                 let review = review(&opened.report, &opened.findings);
                 if review.any_invalid() && exit == Exit::Ok {
@@ -73,9 +74,28 @@ pub fn check(args: &CheckArgs) -> Exit {
     exit
 }
 
+/// The files named, and in the place of each folder the reports in it, none of them a second time. A folder without any
+/// stays.
+fn files(paths: &[PathBuf]) -> Vec<PathBuf> {
+    let mut files: Vec<PathBuf> = Vec::new();
+    for path in paths {
+        let within = if path.is_dir() { reports_in(path) } else { Vec::new() };
+        if within.is_empty() {
+            files.push(path.clone());
+        }
+        for file in within {
+            if !files.contains(&file) {
+                files.push(file);
+            }
+        }
+    }
+    files
+}
+
 fn read(path: &Path) -> Result<Opened, CheckError> {
     if path.is_dir() {
-        return Err(CheckError::Folder(path.display().to_string().trim_end_matches('/').to_owned()));
+        std::fs::read_dir(path).map_err(|error| CheckError::Unreadable(format!("a folder that can't be read: {error}")))?;
+        return Err(CheckError::Folder);
     }
     if std::fs::metadata(path).is_ok_and(|found| !found.is_file()) {
         return Err(CheckError::Unreadable("a device or a pipe: name a file".to_owned()));
@@ -117,7 +137,8 @@ fn sentence(opened: &Opened, review: &Review) -> String {
     let answers = opened.report.runs.items().count();
     if answers > 0 {
         let right = opened.report.runs.items().filter(|run| run.correct.yes()).count();
-        parts[0] += &format!(", {answers} answers, {right} of them right");
+        let word = if answers == 1 { "answer" } else { "answers" };
+        parts[0] += &format!(", {answers} {word}, {right} of them right");
     }
     parts.extend(review.doubts.iter().map(|doubt| doubt.text.clone()));
     parts.extend(grouped(&opened.report.cells().collect::<Vec<_>>(), &review.cells));
@@ -179,7 +200,7 @@ fn cell_json(cell: &Cell, judgement: &Judgement) -> Value {
 
 fn error_json(path: &str, error: &CheckError) -> Value {
     let (kind, place) = match error {
-        CheckError::Folder(_) => ("folder", None),
+        CheckError::Folder => ("folder", None),
         CheckError::Unreadable(_) => ("unreadable", None),
         CheckError::Open(error) => match error {
             OpenError::Empty => ("empty", None),

@@ -11,7 +11,7 @@ use crate::plan::{CellLoad, Layer, Plan, PlannedCell};
 use crate::run::{Kept, Prepared, RunOptions, prepare};
 use crate::secrets::Secrets;
 use crate::target::thousands;
-use crate::ui::{complain, say, span};
+use crate::ui::{Left, complain, left_out_lines, say, span};
 use clap::Args;
 use tokio::sync::mpsc;
 use tokscope_shared::render::Table;
@@ -113,9 +113,15 @@ fn print(prepared: &Prepared, options: &RunOptions) {
         let head = ["#", "layer", "context", "C", "load", "max_tokens", "prompt tokens, at least", "seconds"];
         say(&format!("\n{}", Table { head: head.map(str::to_owned).to_vec(), rows }.text().trim_end()));
     }
-    for left in left_out {
-        let place = format!("{} C={} at {}", left.layer, left.concurrency, context_label(left.context_tokens));
-        say(&format!("left out: {place}: {} ({})", left.text, left.code.as_str()));
+    let left = left_out.iter().map(|left| Left {
+        layer: left.layer,
+        context: Some(i64::from(left.context_tokens)),
+        level: Some(i64::from(left.concurrency)),
+        code: left.code.as_str(),
+        text: &left.text,
+    });
+    for line in left_out_lines(left) {
+        say(&format!("left out: {line}"));
     }
     let contexts: Vec<String> = prepared.prefill.recorded.iter().map(|context| context_label(*context)).collect();
     if !contexts.is_empty() {
@@ -135,8 +141,14 @@ fn print(prepared: &Prepared, options: &RunOptions) {
         tokens.map_or_else(|| "prompt tokens as the file has them".to_owned(), |n| format!("at least {} prompt tokens", thousands(n)));
     let as_fast = !options.prefill.standalone && !prepared.prefill.recorded.is_empty();
     let prefill = if as_fast { ", and prefill as fast as the server is" } else { "" };
-    let more = if unknown > 0 { format!(", and {unknown} bursts that last as long as the server takes") } else { String::new() };
-    say(&format!("\n{} cells, {} left out; {tokens}; about {}{more}{prefill}", cells.len(), left_out.len(), span(seconds)));
+    let more = match unknown {
+        0 => String::new(),
+        1 => ", and 1 burst that lasts as long as the server takes".to_owned(),
+        n => format!(", and {n} bursts that last as long as the server takes"),
+    };
+    let n = cells.len();
+    let s = if n == 1 { "" } else { "s" };
+    say(&format!("\n{n} cell{s}, {} left out; {tokens}; about {}{more}{prefill}", left_out.len(), span(seconds)));
 }
 
 fn row(index: usize, cell: &PlannedCell, prepared: &Prepared, options: &RunOptions) -> Vec<String> {
@@ -159,7 +171,8 @@ fn row(index: usize, cell: &PlannedCell, prepared: &Prepared, options: &RunOptio
         (index + 1).to_string(),
         layer.to_owned(),
         if options.dataset.is_some() { "own prompts".to_owned() } else { context_label(cell.context_tokens) },
-        cell.concurrency.to_string(),
+        // The most that may be under way in an open loop is no load.
+        if cell.layer == Layer::OpenLoop { "—".to_owned() } else { cell.concurrency.to_string() },
         load,
         max_tokens,
         cost.prompt_tokens.map_or_else(|| "—".to_owned(), thousands),

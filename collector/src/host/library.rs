@@ -67,7 +67,7 @@ impl Library {
 }
 
 /// Report files directly in the folder. Links are not followed out of it, checkpoints and hidden files are left out.
-fn reports_in(folder: &Path) -> Vec<PathBuf> {
+pub fn reports_in(folder: &Path) -> Vec<PathBuf> {
     let Ok(items) = std::fs::read_dir(folder) else { return Vec::new() };
     let mut paths: Vec<PathBuf> = items
         .filter_map(Result::ok)

@@ -4,7 +4,7 @@
 mod library;
 mod routes;
 
-pub use library::Library;
+pub use library::{Library, reports_in};
 
 use std::net::{IpAddr, SocketAddr};
 use tokio::net::TcpListener;

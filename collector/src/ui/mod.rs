@@ -2,11 +2,13 @@
 
 mod eta;
 pub mod keys;
+mod left_out;
 mod progress;
 mod summary;
 mod tables;
 
 use crate::secrets::printable;
+pub use left_out::{Left, left_out_lines};
 pub use progress::{Listener, Progress};
 use std::sync::atomic::{AtomicBool, Ordering};
 pub use summary::print_summary;

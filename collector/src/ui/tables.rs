@@ -2,11 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use tokscope_shared::field::{Field, Num};
 use tokscope_shared::metric::{self, format_number};
 use tokscope_shared::render::Table;
 use tokscope_shared::report::Report;
 use tokscope_shared::report::cell::Cell;
 use tokscope_shared::report::identity::context_label;
+use tokscope_shared::stats::percentile;
 use tokscope_shared::verdict::{Judgement, Verdict};
 
 /// The cells of a matrix with their verdicts, and the places that were left out.
@@ -145,23 +147,29 @@ pub(super) fn open_loop(report: &Report) -> Option<Table> {
         .map(|cell| {
             let verdict = tokscope_shared::verdict::judge(cell).verdict;
             let p = |value: Option<f64>| ms(value.filter(|seconds| *seconds > 0.0));
+            let pair = |p50: &Field<Num>, p99: &Field<Num>| format!("{} / {}", p(p50.f64()), p(p99.f64()));
+            let tokens = cell.aggregate_tps.f64().filter(|rate| *rate > 0.0).map(|rate| format_number(rate, 1));
             vec![
                 cell.context_tokens.i64().map_or_else(|| "—".to_owned(), context_label),
+                asked_rate(cell).map_or_else(|| "—".to_owned(), |rate| rate.to_string()),
                 cell.request_count.i64().map_or_else(|| "—".to_owned(), |n| n.to_string()),
-                marked(rate(cell), verdict),
-                p(cell.ttft_p50.f64()),
-                p(cell.ttft_p99.f64()),
-                p(cell.request_latency_p50.f64()),
-                p(cell.request_latency_p99.f64()),
+                marked(tokens, verdict),
+                pair(&cell.ttft_p50, &cell.ttft_p99),
+                pair(&cell.request_latency_p50, &cell.request_latency_p99),
             ]
         })
         .collect();
-    let head = ["context", "requests", "tok/s", "TTFT p50 ms", "p99", "latency p50 ms", "p99"].map(str::to_owned).to_vec();
+    let head = ["context", "requests/s", "requests", "tok/s", "TTFT p50 / p99", "latency p50 / p99"].map(str::to_owned).to_vec();
     (!rows.is_empty()).then_some(Table { head, rows })
 }
 
-/// Layer, context and concurrency.
-type Repeated = (String, i64, i64);
+/// Requests a second that a cell of the open loop asked for.
+pub(super) fn asked_rate(cell: &Cell) -> Option<f64> {
+    cell.tokscope.get().and_then(|own| own.open_loop.get()?.asked_per_s.f64())
+}
+
+/// Layer, context, and concurrency where the load has one.
+type Repeated = (String, i64, Option<i64>);
 
 /// Of each cell that was measured more than once: lowest, median and highest rate.
 pub(super) fn repeats(report: &Report) -> Option<Table> {
@@ -169,8 +177,13 @@ pub(super) fn repeats(report: &Report) -> Option<Table> {
     let mut cells: Vec<(Repeated, Vec<Option<f64>>)> = Vec::new();
     for repeat in own.repeats.items() {
         let cell = repeat.cell.get()?;
-        let layer = if cell.benchmark_mode.str() == Some("duration") { "sustained" } else { "finite" };
-        let key = (layer.to_owned(), cell.context_tokens.i64()?, cell.concurrency.i64()?);
+        let (context, level) = (cell.context_tokens.i64()?, cell.concurrency.i64()?);
+        let key = match asked_rate(cell) {
+            // Rates are loads of their own, with the same most under way.
+            Some(rate) => (format!("open loop {rate}/s"), context, None),
+            None if cell.benchmark_mode.str() == Some("duration") => ("sustained".to_owned(), context, Some(level)),
+            None => ("finite".to_owned(), context, Some(level)),
+        };
         match cells.iter_mut().find(|(known, _)| *known == key) {
             Some((_, rates)) => rates.push(cell.aggregate_tps.f64()),
             None => cells.push((key, vec![cell.aggregate_tps.f64()])),
@@ -185,32 +198,43 @@ fn spread((layer, context, level): &Repeated, rates: &[Option<f64>]) -> Vec<Stri
     let mut known: Vec<f64> = rates.iter().flatten().copied().collect();
     known.sort_by(f64::total_cmp);
     let shown = |rate: Option<&f64>| rate.map_or_else(|| "—".to_owned(), |rate| format_number(*rate, 1));
-    let median = known.get(known.len().saturating_sub(1) / 2);
+    // Of an even number the mean of the two in the middle.
+    let median = percentile(&known, 50.0);
     let range = match (known.first(), median, known.last()) {
-        (Some(low), Some(median), Some(high)) if known.len() > 1 && *median > 0.0 => format!("{:.1} %", (high - low) / median * 100.0),
+        (Some(low), Some(median), Some(high)) if known.len() > 1 && median > 0.0 => format!("{:.1} %", (high - low) / median * 100.0),
         _ => "—".to_owned(),
     };
     let n = if known.len() == rates.len() { known.len().to_string() } else { format!("{} of {}", known.len(), rates.len()) };
-    vec![context_label(*context), level.to_string(), layer.clone(), n, shown(known.first()), shown(median), shown(known.last()), range]
+    vec![
+        context_label(*context),
+        level.map_or_else(|| "—".to_owned(), |level| level.to_string()),
+        layer.clone(),
+        n,
+        shown(known.first()),
+        shown(median.as_ref()),
+        shown(known.last()),
+        range,
+    ]
 }
 
-/// The table as text; where it is wider than `width`, its columns go into several tables, each with the first column.
-pub(super) fn within(table: &Table, width: usize) -> String {
+/// The table as text; where it is wider than `width`, its columns go into several tables, each with the first `keys`
+/// columns, by which its lines are told apart.
+pub(super) fn within(table: &Table, keys: usize, width: usize) -> String {
     let mut parts: Vec<String> = Vec::new();
-    let mut from = 1;
+    let mut from = keys;
     while from < table.head.len() {
         let mut to = table.head.len();
-        while to > from + 1 && width_of(&columns(table, from, to)) > width {
+        while to > from + 1 && width_of(&columns(table, keys, from, to)) > width {
             to -= 1;
         }
-        parts.push(columns(table, from, to).text());
+        parts.push(columns(table, keys, from, to).text());
         from = to;
     }
     parts.join("\n").trim_end().to_owned()
 }
 
-fn columns(table: &Table, from: usize, to: usize) -> Table {
-    let pick = |row: &Vec<String>| row.iter().take(1).chain(row.iter().take(to).skip(from)).cloned().collect();
+fn columns(table: &Table, keys: usize, from: usize, to: usize) -> Table {
+    let pick = |row: &Vec<String>| row.iter().take(keys).chain(row.iter().take(to).skip(from)).cloned().collect();
     Table { head: pick(&table.head), rows: table.rows.iter().map(pick).collect() }
 }
 
@@ -248,15 +272,17 @@ mod tests {
 
     #[test]
     fn a_table_wider_than_the_terminal_is_split_and_no_column_is_lost() {
-        let text = within(&table(8), 40);
+        let text = within(&table(8), 1, 40);
         assert!(text.lines().all(|line| line.chars().count() <= 40), "{text}");
         assert_eq!(text.matches("16k").count(), 2, "{text}");
         for n in 0..8 {
             assert_eq!(text.matches(&format!("{n:05}")).count(), 3, "{text}");
         }
-        assert_eq!(within(&table(2), 200), table(2).text().trim_end());
+        assert_eq!(within(&table(2), 1, 200), table(2).text().trim_end());
         // A column that can't fit stands alone.
-        assert_eq!(within(&table(3), 1).matches("16k").count(), 3);
+        assert_eq!(within(&table(3), 1, 1).matches("16k").count(), 3);
+        let two = within(&table(8), 2, 40);
+        assert_eq!((two.matches("context  00000").count(), two.matches("00007").count()), (3, 3), "{two}");
     }
 
     #[test]
@@ -268,7 +294,6 @@ mod tests {
 
     #[test]
     fn what_stands_beside_a_rate_is_no_zero_where_it_is_missing_and_no_one_where_it_is_less() {
-        use tokscope_shared::field::Field;
         let mut cell = Cell { aggregate_tps: Field::num(1234.5), concurrency: Field::count(1), ..Cell::default() };
         cell.avg_running_reqs = Field::num(0.9);
         assert_eq!(rate(&cell).unwrap(), format!("{} (0.9/1)", format_number(1234.5, 1)));
@@ -280,6 +305,50 @@ mod tests {
         assert!(!steps(&cell).unwrap().contains("1168"), "as in every other table");
     }
 
+    /// A cell of the open loop.
+    fn asked(per_s: f64) -> Cell {
+        use tokscope_shared::report::own::{CellOwn, OpenLoop};
+        let own =
+            CellOwn { open_loop: Field::Is(OpenLoop { asked_per_s: Field::num(per_s), ..OpenLoop::default() }), ..CellOwn::default() };
+        Cell {
+            context_tokens: Field::count(0),
+            concurrency: Field::count(1024),
+            request_count: Field::count(6),
+            aggregate_tps: Field::num(118.0),
+            avg_running_reqs: Field::num(1.4),
+            ttft_p50: Field::num(0.012),
+            ttft_p99: Field::num(0.345),
+            request_latency_p50: Field::num(1.0),
+            tokscope: Field::Is(own),
+            ..Cell::default()
+        }
+    }
+
+    #[test]
+    fn the_open_loop_says_the_rate_asked_for_and_names_each_percentile() {
+        use tokscope_shared::field::List;
+        use tokscope_shared::report::own::{Repeat, RunOwn};
+        let cells = || [asked(6.0), asked(0.5)].into_iter();
+        let repeats = cells().chain(cells()).map(|cell| Field::Is(Repeat { cell: Field::Is(cell), ..Repeat::default() }));
+        let own = RunOwn {
+            open_loop: Field::Is(List(cells().map(Field::Is).collect())),
+            repeats: Field::Is(List(repeats.collect())),
+            ..RunOwn::default()
+        };
+        let report = Report { tokscope: Field::Is(own), ..Report::default() };
+        let table = open_loop(&report).unwrap();
+        assert_eq!(table.head, ["context", "requests/s", "requests", "tok/s", "TTFT p50 / p99", "latency p50 / p99"]);
+        let rates: Vec<&str> = table.rows.iter().map(|row| row[1].as_str()).collect();
+        assert_eq!(rates, ["6", "0.5"]);
+        let values: Vec<&str> = table.rows[0][3..].iter().map(|text| text.trim_end_matches(['?', '*', '✗'])).collect();
+        assert_eq!(values, ["118.0", "12.0 / 345", "1000 / —"]);
+        assert!(table.text().lines().all(|line| line.chars().count() <= 80), "{}", table.text());
+        // Unlike rates are no repeats of each other.
+        let table = super::repeats(&report).unwrap();
+        let keys: Vec<&[String]> = table.rows.iter().map(|row| &row[1..4]).collect();
+        assert_eq!(keys, [["—", "open loop 6/s", "2"], ["—", "open loop 0.5/s", "2"]]);
+    }
+
     #[test]
     fn milliseconds_have_three_digits() {
         let shown = [0.000_4, 0.012_34, 0.182, 1.5, 12.34].map(|seconds| ms(Some(seconds)));
@@ -289,8 +358,11 @@ mod tests {
 
     #[test]
     fn repeats_are_summed_up_with_those_that_failed() {
-        let key = ("sustained".to_owned(), 16_384, 4);
+        let key = ("sustained".to_owned(), 16_384, Some(4));
         let row = spread(&key, &[Some(100.0), None, Some(110.0), Some(105.0)]);
         assert_eq!(row, ["16k", "4", "sustained", "3 of 4", "100.0", "105.0", "110.0", "9.5 %"]);
+        let row = spread(&key, &[Some(100.0), Some(130.0), Some(110.0), Some(104.0)]);
+        assert_eq!(row[3..], ["4", "100.0", "107.0", "130.0", "28.0 %"], "of four the mean of the two in the middle");
+        assert_eq!(spread(&key, &[None])[3..], ["0 of 1", "—", "—", "—", "—"]);
     }
 }
