@@ -119,9 +119,9 @@ pub struct MeasureArgs {
     /// Only that phase.
     #[arg(long, conflicts_with_all = ["skip_prefill", "run_burst", "request_count", "request_rate"], help_heading = "Prefill")]
     prefill_only: bool,
-    /// Contexts of prefill besides the matrix's, or those of its own phase.
-    #[arg(long, value_name = "LIST", allow_negative_numbers = true, default_value = "8k,64k,128k", help_heading = "Prefill")]
-    prefill_contexts: String,
+    /// Contexts of prefill besides the matrix's, or those of its own phase [default: 8k,64k,128k, as far as they fit].
+    #[arg(long, value_name = "LIST", allow_negative_numbers = true, help_heading = "Prefill")]
+    prefill_contexts: Option<String>,
     /// Seconds for each context in its own phase [default: 10].
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = seconds, help_heading = "Prefill")]
     prefill_duration: Option<f64>,
@@ -204,8 +204,9 @@ impl MeasureArgs {
             return Err(format!("--request-rate: {rate} requests a second for {} s are more than {MOST_REQUESTS}", self.duration));
         }
         let dataset = self.dataset.as_deref().map(Dataset::read).transpose().map_err(|error| error.to_string())?;
-        let no_prefill = dataset.is_some() || self.prefill_contexts.trim().is_empty();
-        let prefill_contexts = if no_prefill { Ok(Vec::new()) } else { parse_contexts(&self.prefill_contexts) };
+        let asked = self.prefill_contexts.as_deref().unwrap_or("8k,64k,128k");
+        let no_prefill = dataset.is_some() || asked.trim().is_empty();
+        let prefill_contexts = if no_prefill { Ok(Vec::new()) } else { parse_contexts(asked) };
         let contexts = if dataset.is_some() { Ok(vec![0]) } else { parse_contexts(&self.contexts) };
         Ok(RunOptions {
             target: TargetOptions {
@@ -229,6 +230,7 @@ impl MeasureArgs {
                 standalone: own_phase,
                 only: self.prefill_only,
                 contexts: prefill_contexts.map_err(|error| format!("--prefill-contexts: {error}"))?,
+                named: self.prefill_contexts.is_some(),
                 duration_s: self.prefill_duration.unwrap_or(10.0),
                 metric: self.prefill_metric,
             },

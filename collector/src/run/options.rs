@@ -38,6 +38,8 @@ pub struct PrefillOptions {
     pub only: bool,
     /// Contexts besides those of the matrix; of the phase of its own, its contexts.
     pub contexts: Vec<u32>,
+    /// Whether those were named by the user, who is then told which of them don't fit.
+    pub named: bool,
     /// Seconds of each context in that phase.
     pub duration_s: f64,
     /// The headline.

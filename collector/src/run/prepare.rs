@@ -78,7 +78,8 @@ pub async fn prepare(options: &RunOptions, clock: Clock, events: &Events, stop: 
         prepared.prefix_cache = Some(found);
     }
     prepared.plan = plan(&plan_input(options, &prepared));
-    prepared.plan.left_out.extend(prepared.prefill.too_long.iter().map(|(context, most)| prefill_left_out(*context, *most)));
+    let too_long = prepared.prefill.too_long.iter().filter(|_| options.prefill.named);
+    prepared.plan.left_out.extend(too_long.map(|(context, most)| prefill_left_out(*context, *most)));
     kept.prompts_made(&prepared.prompts.run_id);
     kept.with(|record| {
         record.left_out.clone_from(&prepared.plan.left_out);
