@@ -201,15 +201,16 @@ async fn above_what_the_server_can_take_every_request_is_accounted_for() {
     };
     let server = server(chat, no_metrics).await;
     let options = CellOptions { duration_us: 1_000_000, answer_limit_us: Some(1_000_000), ..short() };
-    let (m, cell, _) = one(&server, rate(15, 20.0), &options).await;
+    let (m, cell, _) = one(&server, rate(8, 20.0), &options).await;
     let open = open_loop(&cell);
     let of = |field: &Field<tokscope_shared::field::Int>| number(field);
     assert_eq!(of(&open.scheduled), 20);
     assert_eq!(of(&open.finished) + of(&open.cut) + of(&open.failed) + of(&open.unsent), 20, "{open:?}");
-    assert!(of(&open.cut) > 0 && of(&open.finished) > 0, "{open:?}");
+    // With eight under way and seven answered in time at most, some are never sent.
+    assert!(of(&open.cut) > 0 && of(&open.finished) > 0 && of(&open.unsent) > 0, "{open:?}");
     assert_eq!(usize::try_from(of(&open.sent)).unwrap(), begun.get(), "the server has seen as many");
     assert!(reasons(&cell).contains(&"unfinished".to_owned()), "{:?}", reasons(&cell));
-    assert_eq!(of(&open.most_in_flight), 15, "never more at once than allowed");
+    assert_eq!(of(&open.most_in_flight), 8, "never more at once than allowed");
     // Those that were cut are in no latency, and it is said how many there were.
     assert_eq!(open.latency_from_due_s.get().unwrap().n.i64(), open.finished.i64());
     assert_eq!(all(&m.streams).filter(|r| r.outcome == Outcome::CutByUs).count(), usize::try_from(of(&open.cut)).unwrap());
