@@ -34,8 +34,9 @@ fn reasons(folder: &Path) -> Vec<String> {
 fn measured(stopped: bool) -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
     let server = Running::start(Path::new("."), &[&["simulate", "--port", "0"][..], &PACED].concat());
-    let args = ["--concurrency", "64", "--duration", "1", "--no-calibration", "--cell-warmup-timeout-seconds", "6"];
-    let mut child = start(folder.path(), server.port(), &args);
+    let args = ["--concurrency", "64", "--duration", "1", "--cell-warmup-timeout-seconds", "6"];
+    let nothing_before = ["--no-calibration", "--skip-prefill", "--decode-warmup-seconds", "0"];
+    let mut child = start(folder.path(), server.port(), &[&args[..], &nothing_before].concat());
     while child.try_wait().unwrap().is_none() {
         if stopped {
             signal(&child, "STOP");
@@ -55,7 +56,7 @@ fn a_client_that_is_stopped_most_of_the_time_says_so() {
 }
 
 #[test]
-#[ignore = "four minutes, and the second half needs a quiet machine: run it by name, in release"]
+#[ignore = "minutes, and the second half needs a quiet machine: run it by name, in release"]
 fn a_stopped_client_says_so_in_twenty_of_twenty_runs_and_an_undisturbed_one_in_none() {
     let limited = |stopped| (0..20).filter(|_| measured(stopped).contains(&"client-limited".to_owned())).count();
     let (stopped, undisturbed) = (limited(true), limited(false));
