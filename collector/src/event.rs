@@ -58,7 +58,7 @@ impl Log {
 }
 
 /// Which cell an event is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CellId {
     /// Place in the order of execution, from 0.
     pub index: usize,
@@ -68,14 +68,19 @@ pub struct CellId {
     pub repeat: u32,
     /// Requested context, tokens.
     pub context_tokens: u32,
-    /// Streams at once.
+    /// Streams at once; of an open loop the most that may be under way.
     pub concurrency: u32,
+    /// Requests a second of an open loop.
+    pub per_s: Option<f64>,
 }
 
 impl std::fmt::Display for CellId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let label = context_label(self.context_tokens);
-        write!(f, "C={} ctx={label}", self.concurrency)
+        match self.per_s {
+            Some(per_s) => write!(f, "{per_s}/s ctx={label}"),
+            None => write!(f, "C={} ctx={label}", self.concurrency),
+        }
     }
 }
 
@@ -123,8 +128,10 @@ pub enum Event {
     },
     /// A fact found at start-up, in words.
     Startup(String),
-    /// Something the user should know about.
+    /// Something the user should know about, found at start-up.
     Warning(String),
+    /// The same, found while the run goes.
+    LateWarning(String),
     /// A phase besides the cells begins or ends, in the predecessor's words.
     Line(String),
     /// The server works on more than it used to: it is waited for.
@@ -258,7 +265,7 @@ impl Event {
             Self::BenchmarkStart { .. } => "benchmark-start",
             Self::Planned { .. } => "planned",
             Self::Startup(_) => "startup",
-            Self::Warning(_) => "warning",
+            Self::Warning(_) | Self::LateWarning(_) => "warning",
             Self::Line(_) => "phase",
             Self::DrainWait { .. } => "drain-wait",
             Self::Drained { .. } => "drained",
@@ -288,6 +295,7 @@ impl Event {
             Self::BenchmarkStart { engine } => format!("benchmark start engine={engine}"),
             Self::Startup(text) => format!("startup {text}"),
             Self::Warning(text) => format!("startup WARNING: {text}"),
+            Self::LateWarning(text) => format!("WARNING: {text}"),
             Self::Line(text) => text.clone(),
             Self::DrainWait { cell, boundary, running, queue } => {
                 format!("waiting for scheduler drain {boundary} {cell}: running={running} queue={queue}")
@@ -371,7 +379,7 @@ mod tests {
 
     #[test]
     fn lines_read_as_the_predecessors() {
-        let cell = CellId { index: 0, layer: Layer::Sustained, repeat: 1, context_tokens: 65_536, concurrency: 8 };
+        let cell = CellId { index: 0, layer: Layer::Sustained, repeat: 1, context_tokens: 65_536, concurrency: 8, per_s: None };
         let wall: Zoned = "2026-12-02T03:04:05+00:00[UTC]".parse().unwrap();
         let line = |e: Event| e.log_line(&wall);
         assert_eq!(line(Event::CellStart { cell }).unwrap(), "03:04:05 cell start C=8 ctx=64k");

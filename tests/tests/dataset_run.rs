@@ -273,3 +273,27 @@ fn a_prefix_cache_known_by_times_alone_makes_no_prompt_smaller_in_the_plan() {
     let said = left["text"].as_str().unwrap();
     assert!(said.contains("4 x (") && !said.contains("shared + ") && said.contains("by times alone"), "{said}");
 }
+
+#[test]
+fn answers_are_shortened_to_the_room_that_the_longest_prompt_leaves() {
+    // What has no /tokenize is reckoned from its bytes.
+    for (flavour, least) in [("vllm", 1100), ("proxy", 200)] {
+        let dir = tempfile::tempdir().unwrap();
+        let line = |words: usize| format!("{{\"prompt\":\"{}\"}}\n", "word ".repeat(words).trim_end());
+        std::fs::write(dir.path().join("own.jsonl"), [8, 800, 20].map(line).concat()).unwrap();
+        let fast = ["--step-base-us", "500", "--step-per-sequence-us", "0", "--step-per-context-token-ns", "0"];
+        let server =
+            Running::start(dir.path(), &[&["simulate", "--port", "0", "--max-context", "2048", "--flavour", flavour][..], &fast].concat());
+        let port = server.port().to_string();
+        let out = tokscope(dir.path(), &args(&port, &["--concurrency", "2", "--dataset", "own.jsonl", "--request-count", "3"]));
+        assert_eq!(out.status.code(), Some(0), "{}", text(&out));
+        let (report, truth) = (report(dir.path()), truth(server.port()));
+        let cell = &report["results"][0];
+        assert_eq!((&cell["completed_request_count"], &cell["num_errors"]), (&3.into(), &0.into()), "{}", text(&out));
+        let prompt = &cell["tokscope"]["prompt"];
+        let (asked, sent) = (&prompt["max_tokens_asked"], prompt["max_tokens"].as_u64().unwrap());
+        assert_eq!(*asked, 8192, "{cell}");
+        let longest = *lengths(&report, &truth).keys().next_back().unwrap();
+        assert!(longest > 700 && sent >= least && sent + longest <= 2048, "{sent} tokens of answer beside {longest} of the longest prompt");
+    }
+}

@@ -113,7 +113,7 @@ impl CellRun<'_> {
             let Load { running, waiting } = last;
             let text =
                 format!("{running} requests that are not of this run are running and {waiting} waiting: cells beside them are suspect");
-            self.emit(Event::Warning(text));
+            self.emit(Event::LateWarning(text));
         }
         idle
     }

@@ -96,8 +96,9 @@ impl Bench<'_> {
     /// Measures one cell. When `stop` is given, it ends soon and returns what there is, marked as
     /// interrupted.
     pub async fn measure(&self, index: usize, cell: PlannedCell, options: &CellOptions, stop: &Stop) -> CellMeasurement {
-        let id =
-            CellId { index, layer: cell.layer, repeat: cell.repeat, context_tokens: cell.context_tokens, concurrency: cell.concurrency };
+        let PlannedCell { layer, repeat, context_tokens, concurrency, .. } = cell;
+        let per_s = if let CellLoad::Rate { per_s, .. } = cell.load { Some(per_s) } else { None };
+        let id = CellId { index, layer, repeat, context_tokens, concurrency, per_s };
         let guard = if options.loop_guard { LoopGuard::start(id, self.events) } else { None };
         let mut run = CellRun { bench: self, id, cell, options, stop: stop.clone(), guard };
         let mut measured = run.run().await;

@@ -64,7 +64,7 @@ impl Checkpoint {
             Err(error) if !state.complained => {
                 state.complained = true;
                 let path = self.0.path.display();
-                events.emit(Event::Warning(format!("the checkpoint {path} can't be written ({error}): the run goes on without one")));
+                events.emit(Event::LateWarning(format!("the checkpoint {path} can't be written ({error}): the run goes on without one")));
             }
             Err(_) => {}
         }

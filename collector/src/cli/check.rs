@@ -2,7 +2,7 @@
 
 use super::exit::Exit;
 use crate::host::reports_in;
-use crate::ui::{print_summary, say};
+use crate::ui::{fitted, print_summary, say};
 use clap::Args;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -52,7 +52,7 @@ pub fn check(args: &CheckArgs) -> Exit {
                 if args.json {
                     list.push(as_json(&name, &opened, &review));
                 } else {
-                    say(&format!("{name}: {}", sentence(&opened, &review)));
+                    say(&fitted(&format!("{name}: {}", sentence(&opened, &review))));
                     if args.tables {
                         print_summary(&opened.report, &review);
                     }
@@ -63,7 +63,7 @@ pub fn check(args: &CheckArgs) -> Exit {
                 if args.json {
                     list.push(error_json(&name, &error));
                 } else {
-                    say(&format!("{name}{}", place_and_reason(&error)));
+                    say(&fitted(&format!("{name}{}", place_and_reason(&error))));
                 }
             }
         }

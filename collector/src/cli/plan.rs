@@ -11,7 +11,7 @@ use crate::plan::{CellLoad, Layer, Plan, PlannedCell};
 use crate::run::{Kept, Prepared, RunOptions, prepare};
 use crate::secrets::Secrets;
 use crate::target::thousands;
-use crate::ui::{Left, complain, left_out_lines, say, span};
+use crate::ui::{Left, complain, fitted, left_out_lines, say, say_table, span};
 use clap::Args;
 use tokio::sync::mpsc;
 use tokscope_shared::render::Table;
@@ -107,11 +107,12 @@ fn print(prepared: &Prepared, options: &RunOptions) {
             dataset.file().display()
         ));
     }
-    say(&format!("  KV cache: {kv_rule}"));
+    say(&fitted(&format!("  KV cache: {kv_rule}")));
     let rows: Vec<Vec<String>> = cells.iter().enumerate().map(|(index, cell)| row(index, cell, prepared, options)).collect();
     if !rows.is_empty() {
         let head = ["#", "layer", "context", "C", "load", "max_tokens", "prompt tokens, at least", "seconds"];
-        say(&format!("\n{}", Table { head: head.map(str::to_owned).to_vec(), rows }.text().trim_end()));
+        say("");
+        say_table(&Table { head: head.map(str::to_owned).to_vec(), rows }, 4);
     }
     let left = left_out.iter().map(|left| Left {
         layer: left.layer,
@@ -121,7 +122,7 @@ fn print(prepared: &Prepared, options: &RunOptions) {
         text: &left.text,
     });
     for line in left_out_lines(left) {
-        say(&format!("left out: {line}"));
+        say(&fitted(&format!("left out: {line}")));
     }
     let contexts: Vec<String> = prepared.prefill.recorded.iter().map(|context| context_label(*context)).collect();
     if !contexts.is_empty() {
@@ -130,7 +131,7 @@ fn print(prepared: &Prepared, options: &RunOptions) {
         } else {
             "one request ahead of the cells each".to_owned()
         };
-        say(&format!("\nprefill at {}: {way}", contexts.join(", ")));
+        say(&fitted(&format!("\nprefill at {}: {way}", contexts.join(", "))));
     }
     let costs: Vec<Cost> = cells.iter().map(|cell| cost(cell, prepared, options)).collect();
     let own_phase = if options.prefill.standalone { prepared.prefill.recorded.len() as f64 * options.prefill.duration_s } else { 0.0 };
@@ -148,7 +149,8 @@ fn print(prepared: &Prepared, options: &RunOptions) {
     };
     let n = cells.len();
     let s = if n == 1 { "" } else { "s" };
-    say(&format!("\n{n} cell{s}, {} left out; {tokens}; about {}{more}{prefill}", left_out.len(), span(seconds)));
+    let sum = format!("{n} cell{s}, {} left out; {tokens}; about {}{more}{prefill}", left_out.len(), span(seconds));
+    say(&format!("\n{}", fitted(&sum)));
 }
 
 fn row(index: usize, cell: &PlannedCell, prepared: &Prepared, options: &RunOptions) -> Vec<String> {

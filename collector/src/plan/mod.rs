@@ -124,14 +124,15 @@ pub struct PlanInput {
     pub max_model_len: Option<u64>,
     /// The largest output limit that the server takes; `None`: any.
     pub max_tokens_limit: Option<u32>,
-    /// Real prompt tokens of a context where they are known; else the context is taken at its word.
+    /// Real prompt tokens of a context where they are known; else the context is taken at its word. Of the user's own
+    /// prompts those of the longest, at context 0.
     pub prompt_tokens: BTreeMap<u32, u64>,
     /// Tokens at the beginning of a context's prompts that are the same for all streams, where the prefix cache was
     /// shown to keep them; empty where it was not.
     pub shared_tokens: BTreeMap<u32, u64>,
     /// Why what prompts have in common is not counted once, where they have anything.
     pub not_shared: Option<&'static str>,
-    /// Whether prompts are the user's own: their lengths are not known before.
+    /// Whether prompts are the user's own: most of their lengths are not known before.
     pub own_prompts: bool,
 }
 
@@ -353,7 +354,9 @@ fn judge(input: &PlanInput, context_tokens: u32, concurrency: u32) -> Result<(u3
                 format!("context {label} and {MIN_OUTPUT_TOKENS} tokens of output need {least} tokens, the model's limit is {limit}");
             return Err((LeftOutCode::ContextLimit, Some(least - limit), text));
         }
-        let room = limit.saturating_sub(prompt + CLAMP_SLACK_TOKENS).max(1);
+        // One's own prompts are all sent: the longest of them is no reason to leave out the others.
+        let least_room = if input.own_prompts { MIN_OUTPUT_TOKENS } else { 1 };
+        let room = limit.saturating_sub(prompt + CLAMP_SLACK_TOKENS).max(least_room);
         max_tokens = max_tokens.min(u32::try_from(room).unwrap_or(u32::MAX));
     }
     // Each engine of a data-parallel server has a cache, and a copy of what is shared, of its own.

@@ -44,7 +44,7 @@ pub async fn prefill_warmup(bench: &Bench<'_>, context: u32, named: bool, stop: 
 
 fn failed(bench: &Bench<'_>, what: &str, error: Option<&str>) -> bool {
     if let Some(error) = error {
-        bench.events.emit(Event::Warning(format!("{what} failed ({error}): the first measurements may be slow")));
+        bench.events.emit(Event::LateWarning(format!("{what} failed ({error}): the first measurements may be slow")));
     }
     error.is_none()
 }

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::text::Document;
 use super::{CHAT_PATH, ContextText, CountedBy, Dataset, Lengths, PromptMode, Prompts, Tag, close_enough, ending, new_run_id, prose};
 use crate::event::context_label;
+use crate::plan::MIN_OUTPUT_TOKENS;
 use crate::target::{Target, Tokenize, thousands};
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -83,17 +84,44 @@ pub async fn make(target: &Target, options: &PromptOptions) -> Prompts {
     prompts
 }
 
-/// Prompts of one's own. Nothing is asked: what is made beside them warms the server up and has no wanted length.
-#[must_use]
-pub fn own(dataset: &Dataset, seed: u64) -> Prompts {
+/// Prompts of one's own. What is made beside them warms the server up and has no wanted length; only how long the
+/// longest of them are is asked, where the server can say so.
+pub async fn own(target: &Target, dataset: &Dataset, seed: u64) -> Prompts {
     let options = PromptOptions { contexts: vec![0], seed, mode: PromptMode::Shared };
     let mut prompts = Prompts::begin(&options, new_run_id());
     let text = prompts.reckoned(0);
     prompts.texts.insert(0, text);
     prompts.startup_lines =
         vec![format!("prompts of --dataset run={} {} of {}", prompts.run_id, thousands(dataset.len() as u64), dataset.file().display())];
+    let longest = longest_of(target, dataset).await;
+    if let Some(limit) = target.max_model_len().filter(|limit| longest.1.is_count() && longest.0 + MIN_OUTPUT_TOKENS > *limit) {
+        prompts.warnings.push(format!(
+            "the longest prompt of --dataset has {} tokens and leaves no room for an answer: the model's limit is {} tokens, and the \
+             server will refuse what does not fit",
+            thousands(longest.0),
+            thousands(limit)
+        ));
+    }
+    prompts.longest_own = Some(longest);
     prompts.dataset = Some(dataset.clone());
     prompts
+}
+
+/// The most tokens that a prompt of the file has: of the longest texts by `/tokenize`, else reckoned from their bytes.
+async fn longest_of(target: &Target, dataset: &Dataset) -> (u64, CountedBy) {
+    const ASKED: usize = 3;
+    // Fewer than most languages have, so that the answer is rather too short than refused.
+    const BYTES_PER_TOKEN: u64 = 3;
+    let longest = dataset.longest(ASKED);
+    let mut most = None;
+    for messages in longest.iter().filter(|_| target.tokenize == Tokenize::Chat) {
+        match tokens_of(target, messages).await {
+            Ok(tokens) => most = most.max(Some(tokens)),
+            Err(_) => break,
+        }
+    }
+    let bytes = longest.first().map_or(0, |messages| messages.to_string().len() as u64);
+    most.map_or((bytes / BYTES_PER_TOKEN, CountedBy::Assumed), |tokens| (tokens, CountedBy::Tokenize))
 }
 
 /// How contexts are counted.
@@ -116,6 +144,7 @@ impl Prompts {
             overhead_tokens: None,
             warnings: Vec::new(),
             dataset: None,
+            longest_own: None,
             filler: prose(options.seed, MOST_CHARS_PER_TOKEN * largest.max(4096) as usize).into(),
             texts: BTreeMap::new(),
         }
@@ -340,10 +369,11 @@ fn lone(n: u32) -> Tag {
 }
 
 async fn by_tokenize(target: &Target, content: &str) -> Result<u64, String> {
-    let body = json!({
-        "model": target.model,
-        "messages": [{"role": "user", "content": content}],
-    });
+    tokens_of(target, &json!([{"role": "user", "content": content}])).await
+}
+
+async fn tokens_of(target: &Target, messages: &Value) -> Result<u64, String> {
+    let body = json!({"model": target.model, "messages": messages});
     let answer = post(target, "/tokenize", &body).await?;
     answer["count"].as_u64().filter(|n| *n > 0).ok_or_else(|| "its answer has no count".to_owned())
 }

@@ -175,6 +175,14 @@ impl Dataset {
         self.source.entries.len()
     }
 
+    /// The messages of the so many longest prompts, the longest first.
+    #[must_use]
+    pub fn longest(&self, count: usize) -> Vec<Value> {
+        let mut entries: Vec<&Entry> = self.source.entries.iter().collect();
+        entries.sort_by_key(|entry| std::cmp::Reverse(entry.messages.len()));
+        entries.iter().take(count).filter_map(|entry| serde_json::from_slice(&entry.messages).ok()).collect()
+    }
+
     /// Never: a file without prompts is an error.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -119,6 +119,8 @@ pub struct Prompts {
     pub warnings: Vec<String>,
     /// Prompts of one's own, which the cells send in place of made ones.
     pub dataset: Option<Dataset>,
+    /// Tokens of the longest of them, and how that is known.
+    pub longest_own: Option<(u64, CountedBy)>,
     /// What documents are cut from.
     filler: Arc<str>,
     texts: BTreeMap<u32, ContextText>,

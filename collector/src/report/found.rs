@@ -322,7 +322,7 @@ mod tests {
 
     fn reasons_of(streams: Vec<Vec<RequestRecord>>, prompt_tokens: Option<u64>) -> Vec<Reason> {
         let measured = CellMeasurement {
-            id: CellId { index: 0, layer: crate::plan::Layer::Sustained, repeat: 1, context_tokens: 0, concurrency: 1 },
+            id: CellId { index: 0, layer: crate::plan::Layer::Sustained, repeat: 1, context_tokens: 0, concurrency: 1, per_s: None },
             cell: PlannedCell::sustained(0, 1, 100),
             started_us: 0,
             ended_us: 5_000_000,

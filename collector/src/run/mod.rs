@@ -104,7 +104,7 @@ impl Session<'_> {
         }
         self.keep_scrapes();
         if let Some(text) = self.options.dataset.as_ref().and_then(Dataset::wrapped) {
-            self.events.emit(Event::Warning(text));
+            self.events.emit(Event::LateWarning(text));
         }
         if all && !self.stop.is_stopped() {
             self.kept.with(|record| record.status = Status::Complete);
@@ -178,7 +178,7 @@ impl Session<'_> {
             let slept = slept_us >= SLEPT_US;
             if slept {
                 let s = slept_us as f64 / 1e6;
-                self.events.emit(Event::Warning(format!("the machine slept for {s:.1} s: {} is no measurement", planned.place())));
+                self.events.emit(Event::LateWarning(format!("the machine slept for {s:.1} s: {} is no measurement", planned.place())));
             }
             dead = if measured.window.is_none() && never_connected(&measured) { dead + 1 } else { 0 };
             if stop.is_skipped() {
@@ -200,7 +200,8 @@ impl Session<'_> {
             if dead == DEAD_CELLS {
                 self.kept.with(|record| record.status = Status::Failed);
                 let (done, all) = (index + 1, plan.cells.len());
-                self.events.emit(Event::Warning(format!("the server can't be reached any more: the run ends after {done} of {all} cells")));
+                self.events
+                    .emit(Event::LateWarning(format!("the server can't be reached any more: the run ends after {done} of {all} cells")));
                 return false;
             }
         }
@@ -220,7 +221,7 @@ impl Session<'_> {
         let context = measured.id.context_tokens;
         let off = self.expected(context).and_then(|expected| measured.prompt_lengths(Some(expected))?.warning(context, expected));
         if let Some(text) = off.filter(|_| warned.insert(context)) {
-            self.events.emit(Event::Warning(text));
+            self.events.emit(Event::LateWarning(text));
         }
     }
 
@@ -320,7 +321,7 @@ async fn calibrations(cells: &[PlannedCell], known: &[Calibration], events: &Eve
                 found.push(calibration);
             }
             Err(CalibrateError::Stopped) => break,
-            Err(error) => events.emit(Event::Warning(error.to_string())),
+            Err(error) => events.emit(Event::LateWarning(error.to_string())),
         }
     }
     found

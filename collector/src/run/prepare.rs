@@ -91,7 +91,10 @@ pub async fn prepare(options: &RunOptions, clock: Clock, events: &Events, stop: 
 /// What is asked: the user's own prompts, or some that are made to length. `None` where it was stopped meanwhile.
 async fn prompts(options: &RunOptions, prefill: &PrefillContexts, target: &Target, mut stop: Stop) -> Option<Prompts> {
     if let Some(dataset) = &options.dataset {
-        return Some(prompt::own(dataset, options.seed));
+        return tokio::select! {
+            made = prompt::own(target, dataset, options.seed) => Some(made),
+            () = stop.stopped() => None,
+        };
     }
     let wanted = PromptOptions { contexts: wanted(options, prefill, target), seed: options.seed, mode: options.prompts };
     tokio::select! {
@@ -185,7 +188,7 @@ fn plan_input(options: &RunOptions, prepared: &Prepared) -> PlanInput {
         max_running: target.max_running(),
         max_model_len: target.max_model_len(),
         max_tokens_limit: target.accepted.max_tokens_limit,
-        prompt_tokens: if options.dataset.is_some() { BTreeMap::new() } else { prompts.prompt_tokens() },
+        prompt_tokens: prompts.longest_own.map_or_else(|| prompts.prompt_tokens(), |(longest, _)| BTreeMap::from([(0, longest)])),
         shared_tokens: if shared { prompts.shared_tokens() } else { BTreeMap::new() },
         not_shared: found.filter(|_| alike).and_then(PrefixCache::not_shared),
         own_prompts: options.dataset.is_some(),

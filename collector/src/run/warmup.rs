@@ -91,7 +91,7 @@ impl Session<'_> {
         self.kept.with(|record| record.decode_warmup_loops = loop_findings(&measured));
         match measured.failure {
             Some(failure) => {
-                self.events.emit(Event::Warning(format!("the decode warm-up failed ({failure}): the first cell may be slow")));
+                self.events.emit(Event::LateWarning(format!("the decode warm-up failed ({failure}): the first cell may be slow")));
             }
             None => self.events.emit(Event::Line(format!("decode warmup done C=1 ctx={label}"))),
         }

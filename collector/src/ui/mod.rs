@@ -6,12 +6,14 @@ mod left_out;
 mod progress;
 mod summary;
 mod tables;
+mod width;
 
 use crate::secrets::printable;
 pub use left_out::{Left, left_out_lines};
 pub use progress::{Listener, Progress};
 use std::sync::atomic::{AtomicBool, Ordering};
 pub use summary::print_summary;
+pub use width::fitted;
 
 static LOST_OUTPUT: AtomicBool = AtomicBool::new(false);
 
@@ -23,6 +25,11 @@ pub fn say(line: &str) {
     if error.kind() != ErrorKind::BrokenPipe && !LOST_OUTPUT.swap(true, Ordering::Relaxed) {
         complain(&format!("tokscope: standard output can't be written: {error}"));
     }
+}
+
+/// Prints a table; where it is wider than the terminal in parts, each with the first `keys` columns.
+pub fn say_table(table: &tokscope_shared::render::Table, keys: usize) {
+    say(&tables::within(table, keys, width::width()));
 }
 
 /// Whether something that was to be printed is lost.

@@ -59,7 +59,12 @@ pub struct Progress {
     done: usize,
     cells: usize,
     window_us: u64,
+    /// When the last line was written, where there is no changing one.
+    said_us: u64,
 }
+
+/// Without a changing line, what takes long says so that often.
+const BETWEEN_LINES_US: u64 = 60_000_000;
 
 impl Progress {
     /// A changing line on a terminal, lines elsewhere.
@@ -71,7 +76,7 @@ impl Progress {
             }
             bar
         });
-        Progress { clock, bar, eta: Eta::default(), done: 0, cells: 0, window_us: 0 }
+        Progress { clock, bar, eta: Eta::default(), done: 0, cells: 0, window_us: 0, said_us: 0 }
     }
 
     /// Takes an event in.
@@ -84,7 +89,9 @@ impl Progress {
             }
             Event::CellStart { cell } => {
                 self.eta.cell_started(t_us);
-                self.show(cell, "starting", t_us);
+                if self.bar.is_some() {
+                    self.show(cell, "starting", t_us);
+                }
             }
             Event::Tick { cell, in_window, elapsed_us, tokens, active_streams } => {
                 if *in_window {
@@ -122,7 +129,7 @@ impl Progress {
             return;
         }
         if let Some(line) = stamped.event.log_line(&self.clock.wall_at(t_us)) {
-            self.line(&self.with_time_left(line, stamped));
+            self.line(&self.with_time_left(line, stamped), t_us);
         }
     }
 
@@ -148,15 +155,23 @@ impl Progress {
         format!("{} {}", if left.at_least { "at least" } else { "about" }, span(left.us as f64 / 1e6))
     }
 
-    fn show(&self, cell: &CellId, what: &str, t_us: u64) {
-        if let Some(bar) = &self.bar {
-            let (number, cells) = (self.done + 1, self.cells.max(self.done + 1));
-            bar.set_message(format!("[{number}/{cells}] {}{cell}{}  {what}  {} left", layer(cell), repeat(cell), self.left(t_us)));
-            bar.tick();
+    fn show(&mut self, cell: &CellId, what: &str, t_us: u64) {
+        if self.bar.is_none() && t_us.saturating_sub(self.said_us) < BETWEEN_LINES_US {
+            return;
+        }
+        let (number, cells) = (self.done + 1, self.cells.max(self.done + 1));
+        let text = format!("[{number}/{cells}] {}{cell}{}  {what}  {} left", layer(cell), repeat(cell), self.left(t_us));
+        match &self.bar {
+            Some(bar) => {
+                bar.set_message(text);
+                bar.tick();
+            }
+            None => self.line(&format!("{} {text}", self.clock.wall_at(t_us).strftime("%H:%M:%S")), t_us),
         }
     }
 
-    fn line(&self, line: &str) {
+    fn line(&mut self, line: &str, t_us: u64) {
+        self.said_us = t_us;
         match &self.bar {
             Some(bar) => bar.println(printable(line)),
             None => complain(line),

@@ -1,6 +1,7 @@
 //! What is printed after a run: the tables of what was measured, with what can't be believed marked and said in words.
 
 use super::tables::{self, Part, beside, within};
+use super::width::{fitted, width};
 use super::{Left, left_out_lines, say};
 use tokscope_shared::render::{Table, answer_limits, legend, prefill_table};
 use tokscope_shared::report::Report;
@@ -8,21 +9,9 @@ use tokscope_shared::report::cell::Cell;
 use tokscope_shared::report::identity::context_label;
 use tokscope_shared::verdict::{Judgement, Review, Verdict};
 
-/// Columns where the output is no terminal and nobody says how wide it is.
-const PIPED_WIDTH: usize = 160;
-/// No table is made narrower than this.
-const LEAST_WIDTH: usize = 60;
-
 /// Prints the tables and the verdict.
 pub fn print_summary(report: &Report, review: &Review) {
     say(&summary(report, review, width()));
-}
-
-/// How wide lines may be: `COLUMNS` where it is set, else the terminal's width.
-fn width() -> usize {
-    let told = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
-    let terminal = || rustix::termios::tcgetwinsize(std::io::stdout()).ok().map(|size| usize::from(size.ws_col)).filter(|n| *n > 0);
-    told.or_else(terminal).unwrap_or(PIPED_WIDTH).max(LEAST_WIDTH)
 }
 
 /// All of it as text.
@@ -63,7 +52,7 @@ pub(super) fn summary(report: &Report, review: &Review, width: usize) -> String 
         let repeats = report.tokscope.get().into_iter().flat_map(|own| own.repeats.items()).filter_map(|repeat| repeat.cell.get());
         blocks.push(titled_by(&format!("Repeats, tok/s · {}", answer_limits(report, repeats)), &table, 3, width));
     }
-    blocks.push(words(report, review));
+    blocks.push(fitted(&words(report, review)));
     blocks.join("\n\n")
 }
 
@@ -90,7 +79,7 @@ fn ttft_title<'a>(report: &Report, cells: impl Iterator<Item = &'a Cell>) -> Str
     let works = own.and_then(|found| found.finding.str()) == Some("works");
     let mut cells = cells.filter(|cell| cell.context_tokens.i64().is_some_and(|tokens| tokens > 0)).peekable();
     let kept = cells.peek().is_some() && cells.all(|cell| is_context_kept(cell, works));
-    if kept { format!("{TITLE} · contexts are in the server's prefix cache already") } else { TITLE.to_owned() }
+    if kept { format!("{TITLE} · contexts already cached") } else { TITLE.to_owned() }
 }
 
 /// Whether a cell's requests found their context in the server's cache: as it told, else as it `works` in general.
@@ -128,7 +117,11 @@ fn legend_of(table: &Table) -> Option<String> {
 fn words(report: &Report, review: &Review) -> String {
     let only_prefill = report.metadata.get().is_some_and(|meta| meta.prefill_only.yes());
     let rows = report.prefill.entries().filter(|(_, row)| row.tok_per_sec.f64().is_some()).count();
-    let mut lines = vec![if only_prefill { format!("prefill of {rows} contexts measured, and no decode") } else { review.sentence() }];
+    let mut lines = vec![if only_prefill {
+        format!("prefill of {rows} context{} measured, and no decode", if rows == 1 { "" } else { "s" })
+    } else {
+        review.sentence()
+    }];
     lines.extend(review.doubts.iter().map(|doubt| format!("  {}", doubt.text)));
     let burst = report.burst_results.items().zip(&review.burst);
     let own = report.tokscope.get();
@@ -181,7 +174,7 @@ mod tests {
         let prefix_cache = Field::Is(PrefixCache { finding: Field::text(finding), ..PrefixCache::default() });
         let server = Field::Is(ServerOwn { prefix_cache, ..ServerOwn::default() });
         let report = Report { tokscope: Field::Is(RunOwn { server, ..RunOwn::default() }), ..Report::default() };
-        ttft_title(&report, cells.iter()).contains("prefix cache already")
+        ttft_title(&report, cells.iter()).contains("already cached")
     }
 
     #[test]

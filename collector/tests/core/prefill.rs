@@ -304,8 +304,8 @@ async fn a_failed_prefill_is_a_reason_and_a_failed_warm_up_a_warning() {
     for wanted in [
         "prefill failed ctx=2k: http",
         "prefill scout-only failed ctx=2k: http",
-        "startup WARNING: the decode warm-up failed (http",
-        "startup WARNING: the prefill warm-up failed (http",
+        "WARNING: the decode warm-up failed (http",
+        "WARNING: the prefill warm-up failed (http",
     ] {
         assert!(texts.iter().any(|text| text.starts_with(wanted)), "{wanted}: {texts:?}");
     }

@@ -254,7 +254,7 @@ fn labels(contexts: &[u64]) -> String {
 
 /// The texts of the predecessor's log that a run without hardware and interruption may have, then our own. A star is
 /// any text.
-const TEXTS: [&str; 42] = [
+const TEXTS: [&str; 43] = [
     "benchmark start engine=*",
     "startup server=http://* model=*",
     "startup decode concurrency=* contexts=*",
@@ -292,6 +292,7 @@ const TEXTS: [&str; 42] = [
     "measure start C=* ctx=* request-count=*",
     "cell done C=* ctx=* tok/s",
     "cell done C=* ctx=* tok/s | norm * step/s len=*",
+    "WARNING: *",
     // Of an engine that the predecessor doesn't know.
     "startup engine llama.cpp * models=['*']",
     "startup metrics without *",
