@@ -1,5 +1,7 @@
 //! Cells that were left out, in words: those of one reason in one line.
 
+use std::collections::BTreeSet;
+
 use tokscope_shared::report::identity::context_label;
 
 /// A cell that was left out, as a plan or a report has it.
@@ -79,8 +81,11 @@ fn over_contexts(rows: Vec<Group<'_>>) -> Vec<Group<'_>> {
 }
 
 fn place(group: &Group<'_>) -> String {
-    let levels = group.levels.iter().map(i64::to_string).collect::<Vec<_>>().join(", ");
-    let contexts = group.contexts.iter().map(|context| context_label(*context)).collect::<Vec<_>>().join(", ");
+    let list = |of: &[i64], label: fn(i64) -> String| {
+        let sorted: BTreeSet<i64> = of.iter().copied().collect();
+        sorted.into_iter().map(label).collect::<Vec<_>>().join(", ")
+    };
+    let (levels, contexts) = (list(&group.levels, |level| level.to_string()), list(&group.contexts, context_label));
     let more = if group.more.is_empty() && group.layer == "burst_e2e_decode" { ", burst" } else { group.more };
     // The most that may be under way in an open loop names no cell.
     let place = match group.layer {
