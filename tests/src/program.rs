@@ -31,7 +31,7 @@ pub fn program() -> &'static Path {
     })
 }
 
-/// No run of a test takes longer; one that does is stuck.
+/// No run of an ordinary test takes longer; one that does is stuck.
 const LONGEST_RUN: Duration = Duration::from_secs(300);
 
 /// Runs it to its end in `folder`.
@@ -40,18 +40,27 @@ const LONGEST_RUN: Duration = Duration::from_secs(300);
 /// It can't be started, or is stuck.
 #[must_use]
 pub fn tokscope(folder: &Path, args: &[&str]) -> Output {
+    tokscope_within(LONGEST_RUN, folder, args)
+}
+
+/// The same, where it may take so long.
+///
+/// # Panics
+/// It can't be started, or is stuck.
+#[must_use]
+pub fn tokscope_within(longest: Duration, folder: &Path, args: &[&str]) -> Output {
     let mut command = command(folder, args);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     #[expect(clippy::expect_used, reason = "a program that was just built and can't be started ends the test")]
     let child = child.expect("the program starts");
     let (pid, (over, end)) = (child.id().to_string(), mpsc::channel::<()>());
     let watch = std::thread::spawn(move || {
-        let stuck = end.recv_timeout(LONGEST_RUN) == Err(mpsc::RecvTimeoutError::Timeout);
+        let stuck = end.recv_timeout(longest) == Err(mpsc::RecvTimeoutError::Timeout);
         stuck && Command::new("kill").args(["-KILL", &pid]).status().is_ok()
     });
     let output = child.wait_with_output();
     drop(over);
-    assert!(!watch.join().unwrap_or(false), "{args:?} was stuck, and ended after {} s", LONGEST_RUN.as_secs());
+    assert!(!watch.join().unwrap_or(false), "{args:?} was stuck, and ended after {} s", longest.as_secs());
     #[expect(clippy::expect_used, reason = "a program that was started and can't be read ends the test")]
     output.expect("its output can be read")
 }

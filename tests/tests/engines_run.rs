@@ -12,8 +12,9 @@ mod whole;
 use fields::{Asked, Case, Engine, Kind, Sampled, Scrape, Want, cell_rules, rule, sample_rules, wrong};
 use serde_json::{Value, json};
 use std::path::Path;
+use std::time::Duration;
 use tokscope_shared::report::json_schema;
-use tokscope_tests::program::{Running, get, tokscope};
+use tokscope_tests::program::{Running, get, tokscope_within};
 use truth::Truth;
 use whole::{Measured, Whole, measured};
 
@@ -21,6 +22,8 @@ use whole::{Measured, Whole, measured};
 /// restart together read little anew and hardly wait for each other.
 const SIMULATOR: [&str; 9] = ["simulate", "--port", "0", "--step-base-us", "20000", "--prefill-tok-s", "10000", "--block-tokens", "16"];
 const BUDGET: u64 = 1_048_576;
+/// The whole matrix takes six minutes.
+const LONGEST_RUN: Duration = Duration::from_secs(900);
 
 const VLLM: Engine = Engine {
     name: "vllm",
@@ -106,7 +109,7 @@ fn run(engine: &Engine, asked: &Asked) -> Run {
         ("--kv-budget", asked.kv_budget.unwrap_or(0).to_string()),
     ];
     let args: Vec<&str> = args.iter().flat_map(|(option, value)| [*option, value]).collect();
-    let out = tokscope(dir.path(), &[&["run", "--run-burst", "--no-calibration"], args.as_slice()].concat());
+    let out = tokscope_within(LONGEST_RUN, dir.path(), &[&["run", "--run-burst", "--no-calibration"], args.as_slice()].concat());
     let text = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
     assert_eq!(out.status.code(), Some(0), "{text}");
     Run { report: strict(&dir.path().join("report.json")), truth: Truth::new(get(server.port(), "/simulator/truth")), port: server.port() }
