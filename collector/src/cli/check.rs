@@ -2,7 +2,7 @@
 
 use super::exit::Exit;
 use crate::host::reports_in;
-use crate::ui::{fitted, print_summary, say};
+use crate::ui::{fitted, in_line, print_summary, say};
 use clap::Args;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -127,7 +127,7 @@ fn sentence(opened: &Opened, review: &Review) -> String {
     let mut what = format!("{}, {} {}", id.kind, id.tool, id.tool_version.as_deref().unwrap_or("of unknown version"));
     let engine = [id.engine.as_deref(), id.engine_version.as_deref()].into_iter().flatten().collect::<Vec<_>>().join(" ");
     for part in [id.model.as_deref(), Some(engine.as_str())].into_iter().flatten().filter(|part| !part.is_empty()) {
-        what += &format!(", {part}");
+        what += &format!(", {}", in_line(part));
     }
     let mut parts = vec![format!("{what}: {}", review.sentence())];
     let rows = opened.report.prefill.entries().count();

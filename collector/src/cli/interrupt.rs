@@ -85,6 +85,9 @@ fn is_hangup_ignored() -> bool {
 /// From here on these signals end nothing by themselves.
 fn signals(to: &mpsc::UnboundedSender<Ask>) -> Vec<JoinHandle<()>> {
     use tokio::signal::unix::{SignalKind, signal};
+    // A file that may not grow further is an error of its writing, as on a full disk, and no end of the program. Whoever
+    // listens once has it so for good.
+    let _ = signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()));
     let kinds = [(SignalKind::interrupt(), Ask::More), (SignalKind::terminate(), Ask::Once)];
     let hangup = (!is_hangup_ignored()).then_some((SignalKind::hangup(), Ask::Once));
     let listeners = kinds.into_iter().chain(hangup).filter_map(|(kind, ask)| Some((signal(kind).ok()?, ask)));

@@ -11,7 +11,7 @@ use crate::plan::{CellLoad, Layer, Plan, PlannedCell};
 use crate::run::{Kept, Prepared, RunOptions, prepare};
 use crate::secrets::Secrets;
 use crate::target::thousands;
-use crate::ui::{Left, complain, fitted, left_out_lines, say, say_table, span};
+use crate::ui::{Left, complain, fitted, in_line, left_out_lines, say, say_table, span};
 use clap::Args;
 use tokio::sync::mpsc;
 use tokscope_shared::render::Table;
@@ -96,7 +96,7 @@ fn print(prepared: &Prepared, options: &RunOptions) {
     let Plan { cells, left_out, kv_rule } = &prepared.plan;
     let target = &prepared.target;
     let version = target.version.as_deref().unwrap_or("of unknown version");
-    say(&format!("{} · {} {version} · {}", target.model, target.engine.name(), target.display()));
+    say(&format!("{} · {} {version} · {}", in_line(&target.model), target.engine.name(), target.display()));
     for limit in &target.limits {
         say(&format!("  {} {} ({})", limit.name, thousands(limit.value), limit.source));
     }

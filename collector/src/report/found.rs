@@ -180,7 +180,8 @@ fn restarts_together(measured: &CellMeasurement, window: &Window) -> Option<Reas
     let share = together_us as f64 / 1e6 / window.seconds();
     (streams > 1 && share >= TOGETHER).then(|| {
         let text = format!(
-            "streams restarted together {times} times: for {:.0} % of the window less than half of them were decoding",
+            "streams restarted together {times} time{}: for {:.0} % of the window less than half of them were decoding",
+            if times == 1 { "" } else { "s" },
             share * 100.0
         );
         Reason::new("restarts-together", text)

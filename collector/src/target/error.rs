@@ -82,7 +82,7 @@ pub enum TargetError {
         url: String,
     },
     /// Something else.
-    #[error("{url} answers with something that is not a list of models ({reason}); check --host and --port")]
+    #[error("{url} answers with something that is not what was asked for ({reason}); check --host and --port")]
     NotJson {
         /// Asked.
         url: String,

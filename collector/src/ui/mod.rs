@@ -27,6 +27,11 @@ pub fn say(line: &str) {
     }
 }
 
+/// A name from a server or a file, as part of a line.
+pub fn in_line(name: &str) -> String {
+    name.replace(char::is_control, " ")
+}
+
 /// Prints a table; where it is wider than the terminal in parts, each with the first `keys` columns.
 pub fn say_table(table: &tokscope_shared::render::Table, keys: usize) {
     say(&tables::within(table, keys, width::width()));
@@ -55,6 +60,11 @@ pub fn span(seconds: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn a_name_with_line_breaks_stays_in_its_line() {
+        assert_eq!(super::in_line("a\nb\r\u{1b}[31mc"), "a b  [31mc");
+    }
+
     #[test]
     fn spans_read_as_people_say_them() {
         let shown = [0.4, 59.4, 59.6, 185.0, 3725.0].map(super::span);

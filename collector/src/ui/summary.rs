@@ -2,7 +2,7 @@
 
 use super::tables::{self, Part, beside, within};
 use super::width::{fitted, width};
-use super::{Left, left_out_lines, say};
+use super::{Left, in_line, left_out_lines, say};
 use tokscope_shared::render::{Table, answer_limits, legend, prefill_table};
 use tokscope_shared::report::Report;
 use tokscope_shared::report::cell::Cell;
@@ -18,7 +18,8 @@ pub fn print_summary(report: &Report, review: &Review) {
 pub(super) fn summary(report: &Report, review: &Review, width: usize) -> String {
     let id = report.identity();
     let engine = [id.engine.as_deref(), id.engine_version.as_deref()].into_iter().flatten().collect::<Vec<_>>().join(" ");
-    let mut blocks = vec![format!("\n{} · {engine} · {}", id.model.unwrap_or_default(), id.server.unwrap_or_default())];
+    let mut blocks =
+        vec![format!("\n{}", in_line(&format!("{} · {engine} · {}", id.model.unwrap_or_default(), id.server.unwrap_or_default())))];
     let finite = report.metadata.get().and_then(|meta| meta.request_count.i64()).unwrap_or(0) > 0;
     let primary_layer = if finite { "burst_e2e_decode" } else { "sustained_decode" };
     let primary = Part::new(report, &[primary_layer], report.cells(), &review.cells);
