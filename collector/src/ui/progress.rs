@@ -156,7 +156,7 @@ impl Progress {
     }
 
     fn show(&mut self, cell: &CellId, what: &str, t_us: u64) {
-        if self.bar.is_none() && t_us.saturating_sub(self.said_us) < BETWEEN_LINES_US {
+        if self.bar.is_none() && !self.is_long_since(t_us) {
             return;
         }
         let (number, cells) = (self.done + 1, self.cells.max(self.done + 1));
@@ -170,11 +170,37 @@ impl Progress {
         }
     }
 
+    fn is_long_since(&self, t_us: u64) -> bool {
+        t_us.saturating_sub(self.said_us) >= BETWEEN_LINES_US
+    }
+
     fn line(&mut self, line: &str, t_us: u64) {
         self.said_us = t_us;
         match &self.bar {
             Some(bar) => bar.println(printable(line)),
             None => complain(line),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_takes_long_says_so_once_a_minute_where_no_line_changes() {
+        let mut progress = Progress::new(Clock::start(), false);
+        let cell = CellId { index: 0, layer: Layer::Burst, repeat: 1, context_tokens: 0, concurrency: 4, per_s: None };
+        let mut said = Vec::new();
+        for s in 1..=200 {
+            let (t_us, before) = (s * 1_000_000, progress.said_us);
+            let event = Event::Requests { cell, before: false, done: 1, total: 20, elapsed_us: t_us, tokens: 100 };
+            progress.on(&Stamped { t_us, event });
+            said.extend((progress.said_us != before).then_some(s));
+        }
+        assert_eq!(said, [60, 120, 180]);
+        // Any other line is one as well.
+        progress.on(&Stamped { t_us: 230_000_000, event: Event::CellSkipped { cell } });
+        assert!(!progress.is_long_since(240_000_000) && progress.is_long_since(290_000_000));
     }
 }
