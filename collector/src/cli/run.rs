@@ -96,7 +96,13 @@ pub fn usage(text: &str) -> Exit {
 fn rescue(error: OutputError, text: &str, run_id: &str) -> Result<PathBuf, OutputError> {
     let other = std::env::temp_dir().join(format!("tokscope-{run_id}.json"));
     let Ok(place) = Output::claim(Some(&other), true) else { return Err(error) };
-    let path = place.write(text, true)?;
+    let path = match place.write(text, true) {
+        Ok(path) => path,
+        Err(second) => {
+            complain(&format!("tokscope: {second}"));
+            return Err(error);
+        }
+    };
     complain(&format!("tokscope: {error}; it is in {} instead", path.display()));
     Ok(path)
 }
@@ -192,19 +198,20 @@ fn finish(record: &RunRecord, output: &Output, checkpoint: Option<&Checkpoint>, 
     secrets.scrub_report(&mut report);
     let text = report.to_json();
     let complete = record.status == Status::Complete;
-    let (path, placed) = match output.write(&text, complete) {
-        Ok(path) => (path, true),
-        Err(error) => (rescue(error, &text, &record.run_id)?, false),
-    };
+    let written = output.write(&text, complete);
+    let placed = written.is_ok();
+    let written = written.or_else(|error| rescue(error, &text, &record.run_id));
     if complete && placed {
         output.remove_partial(&record.run_id);
         checkpoint.into_iter().for_each(Checkpoint::remove);
     }
     let review = review(&report, &Findings::default());
+    // What was measured is seen, also where it is in no file.
     print_summary(&report, &review);
     if let Some(checkpoint) = checkpoint.filter(|checkpoint| checkpoint.is_kept()) {
         say(&format!("\nnot finished: go on with the same options and --resume (checkpoint: {})", checkpoint.path().display()));
     }
+    let path = written?;
     let exit = match record.status {
         _ if !placed => Exit::Failed,
         Status::Interrupted => Exit::Interrupted,
