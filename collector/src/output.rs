@@ -1,5 +1,6 @@
 //! Where a report goes: a free name, found out before anything is measured, and written whole or not at all.
 
+use rustix::fs::{FlockOperation, flock};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -19,6 +20,9 @@ pub enum OutputError {
     /// The checkpoint of a run that isn't finished is there.
     #[error("--output {0}: there is a run of that name that isn't finished; go on with it by --resume, or give --overwrite to begin anew")]
     Unfinished(PathBuf),
+    /// A run that still goes on has that name.
+    #[error("--output {0}: another tokscope is measuring into it; choose another name, or wait for its end")]
+    InUse(PathBuf),
     /// The run to be gone on with has a checkpoint there, but the report is another one's.
     #[error("--output {0}: that report is of another run than the checkpoint beside it; give --overwrite as well to replace it")]
     Another(PathBuf),
@@ -77,6 +81,9 @@ impl Output {
             path = real;
         } else if let Ok(target) = path.read_link() {
             path = path.parent().map_or_else(|| target.clone(), |folder| folder.join(&target));
+        }
+        if is_in_use(&checkpoint_of(&path)) {
+            return Err(OutputError::InUse(path));
         }
         if !overwrite && checkpoint_of(&path).exists() {
             return Err(OutputError::Unfinished(path));
@@ -152,24 +159,27 @@ pub fn hold_still() {
 }
 
 /// Writes a file that is replaced again and again: under another name first, which a killed process leaves to the next
-/// one. When it returns, name and bytes are on the disk.
+/// one. When it returns, name and bytes are on the disk; the file is locked as long as what is returned lives.
 ///
 /// # Errors
 /// What the system says. What stood there before still does.
-pub fn replace_for_good(path: &Path, text: &str) -> std::io::Result<()> {
+pub fn replace_for_good(path: &Path, text: &str) -> std::io::Result<std::fs::File> {
     let _writing = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let temporary = path.with_file_name(format!(".{name}.tmp"));
-    let write = || {
+    let write = || -> std::io::Result<std::fs::File> {
         let mut file = std::fs::File::create(&temporary)?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
-        std::fs::rename(&temporary, path)
+        // Where locks are unknown there is none.
+        let _ = flock(&file, FlockOperation::NonBlockingLockExclusive);
+        std::fs::rename(&temporary, path)?;
+        Ok(file)
     };
-    write().inspect_err(|_| drop(std::fs::remove_file(&temporary)))?;
+    let file = write().inspect_err(|_| drop(std::fs::remove_file(&temporary)))?;
     // Some network folders can't be synced; the bytes are there under their name.
     let _ = sync_folder(path);
-    Ok(())
+    Ok(file)
 }
 
 /// A new name is on the disk only when its folder is.
@@ -212,6 +222,12 @@ fn probe(path: &Path) -> std::io::Result<()> {
 /// A name is taken where the report or its checkpoint exists.
 fn taken(path: &Path) -> bool {
     path.exists() || checkpoint_of(path).exists()
+}
+
+/// Whether a run that goes on in another process writes this checkpoint: its lock ends with the process.
+pub fn is_in_use(checkpoint: &Path) -> bool {
+    let Ok(file) = std::fs::File::open(checkpoint) else { return false };
+    flock(&file, FlockOperation::NonBlockingLockShared) == Err(rustix::io::Errno::WOULDBLOCK)
 }
 
 /// A report's checkpoint.

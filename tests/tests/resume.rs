@@ -575,6 +575,65 @@ fn a_server_that_dies_leaves_a_report_that_says_what_is_missing_and_a_run_to_go_
 }
 
 #[test]
+fn a_server_that_dies_in_the_last_cell_leaves_that_cell_to_be_measured() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = simulator(&[]);
+    let port = server.port().to_string();
+    let args = args(&port, &["--concurrency", "1,2", "--contexts", "0", "--no-calibration"]);
+    let mut run = Run::of(dir.path(), &args);
+    assert!(run.reaches(" ready C=2 "), "{:?}", run.seen);
+    drop(server);
+    let (code, seen) = run.end(LIMIT);
+    assert_eq!(code, Some(1), "{seen:?}");
+    assert!(seen.iter().any(|line| line.contains("the server can't be reached any more: the run ends after 2 of 2 cells")), "{seen:?}");
+    assert_eq!(names(dir.path()), ["r.json", "r.json.resume.json"]);
+    let _again = Running::start(Path::new("."), &["simulate", "--port", &port]);
+    let out = tokscope(dir.path(), &[&args[..], &["--resume"]].concat());
+    assert_eq!(out.status.code(), Some(0), "{}", String::from_utf8_lossy(&out.stderr));
+    let report = read(&dir.path().join("r.json"));
+    assert_eq!(report["tokscope"]["segments"][1]["cells"], serde_json::json!([1]), "only the second was measured again");
+    assert!(report["results"].as_array().unwrap().iter().all(|cell| cell["aggregate_tps"].as_f64().is_some()));
+    assert_eq!(names(dir.path()), ["r.json"]);
+}
+
+#[test]
+fn a_server_that_was_started_anew_between_cells_is_said() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = simulator(&[]);
+    let port = server.port().to_string();
+    let mut run = Run::of(dir.path(), &args(&port, &["--concurrency", "1,2", "--contexts", "0", "--no-calibration"]));
+    assert!(run.reaches(" cell done C=1 "), "{:?}", run.seen);
+    drop(server);
+    let _again = Running::start(Path::new("."), &["simulate", "--port", &port]);
+    let (_, seen) = run.end(LIMIT);
+    let said = seen.iter().filter(|line| line.contains("WARNING: the server's count of tokens went back")).count();
+    assert_eq!(said, 1, "{seen:?}");
+}
+
+#[test]
+fn a_run_that_still_goes_on_is_neither_gone_on_with_nor_replaced() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = simulator(&[]);
+    let port = server.port().to_string();
+    let args = args(&port, &["--concurrency", "1,2", "--contexts", "0", "--no-calibration"]);
+    let mut run = Run::of(dir.path(), &args);
+    assert!(run.reaches(" ready C=1 "), "{:?}", run.seen);
+    let unnamed: Vec<&str> = args.iter().copied().filter(|arg| !["--output", "r.json"].contains(arg)).collect();
+    for more in
+        [&args[..], &[&args[..], &["--resume"]].concat(), &[&args[..], &["--overwrite"]].concat(), &[&unnamed[..], &["--resume"]].concat()]
+    {
+        let out = tokscope(dir.path(), more);
+        let err = String::from_utf8_lossy(&out.stderr);
+        assert_eq!(out.status.code(), Some(2), "{more:?}: {err}");
+        assert!(err.contains("another tokscope is measuring into"), "{more:?}: {err}");
+    }
+    let (code, seen) = run.end(LIMIT);
+    assert_eq!(code, Some(0), "{seen:?}");
+    assert_eq!(names(dir.path()), ["r.json"]);
+    assert_eq!(read(&dir.path().join("r.json"))["results"].as_array().unwrap().len(), 2);
+}
+
+#[test]
 fn a_folder_that_vanished_is_said_once_and_the_report_goes_elsewhere() {
     let dir = tempfile::tempdir().unwrap();
     let (folder, elsewhere) = (dir.path().join("here"), dir.path().join("elsewhere"));

@@ -3,7 +3,7 @@
 use super::{At, Head, Signature, VERSION};
 use crate::clock::Clock;
 use crate::event::Logged;
-use crate::output::{checkpoint_of, report_of};
+use crate::output::{checkpoint_of, is_in_use, report_of};
 use crate::report::Status;
 use crate::run::{Earlier, MeasuredCell, RunOptions};
 use jiff::Timestamp;
@@ -37,6 +37,9 @@ pub enum ResumeError {
         /// Each difference in words.
         differences: Vec<String>,
     },
+    /// Its run still goes on.
+    #[error("--resume: another tokscope is measuring into {0}; wait for its end, or end it")]
+    InUse(PathBuf),
     /// One that can't be read.
     #[error("--resume: {} can't be used: {reason}; remove it to begin anew", .path.display())]
     Damaged {
@@ -75,6 +78,9 @@ pub fn find(report: Option<&Path>, options: &RunOptions) -> Result<Found, Resume
     if !path.is_file() {
         return Err(ResumeError::NoSuch(path));
     }
+    if is_in_use(&path) {
+        return Err(ResumeError::InUse(report));
+    }
     let found = read(&path)?;
     let differences = asked.differences(&found.earlier.signature);
     if differences.is_empty() { Ok(found) } else { Err(ResumeError::Differs { path, differences }) }
@@ -90,6 +96,10 @@ fn the_one_here(asked: &Signature) -> Result<Found, ResumeError> {
     paths.sort();
     let (mut fit, mut others) = (Vec::new(), Vec::new());
     for path in paths {
+        if is_in_use(&path) {
+            others.push(format!("{} (another tokscope is measuring into it)", path.display()));
+            continue;
+        }
         match read(&path) {
             Err(ResumeError::Damaged { path, reason }) => others.push(format!("{} ({reason})", path.display())),
             Err(error) => return Err(error),

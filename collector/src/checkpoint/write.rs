@@ -8,6 +8,7 @@ use crate::report::{self, RunRecord};
 use crate::run::MeasuredCell;
 use crate::secrets::Secrets;
 use serde_json::{Value, json};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokscope_shared::field::{Json, Leaf};
@@ -36,6 +37,10 @@ struct State {
     written: bool,
     /// There is something in it that would be missed.
     worth: bool,
+    /// What came last is not in it: it could not be written.
+    behind: bool,
+    /// The file as written last: its lock says that this run goes on.
+    held: Option<File>,
 }
 
 impl Checkpoint {
@@ -55,18 +60,18 @@ impl Checkpoint {
     pub fn keep(&self, record: &RunRecord, events: &Events) {
         let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
         let taken = !state.ours && self.0.path.exists();
-        let written = if taken { Err(std::io::ErrorKind::AlreadyExists.into()) } else { self.write(record, &mut state) };
+        let written = if taken { Err(std::io::Error::from(std::io::ErrorKind::AlreadyExists)) } else { self.write(record, &mut state) };
         match written {
-            Ok(()) => {
-                (state.ours, state.written) = (true, true);
+            Ok(file) => {
+                (state.ours, state.written, state.behind, state.held) = (true, true, false, Some(file));
                 state.worth = !(record.cells.is_empty() && record.prefill.is_empty() && record.stretches.len() < 2);
             }
             Err(error) if !state.complained => {
-                state.complained = true;
+                (state.complained, state.behind) = (true, true);
                 let path = self.0.path.display();
                 events.emit(Event::LateWarning(format!("the checkpoint {path} can't be written ({error}): the run goes on without one")));
             }
-            Err(_) => {}
+            Err(_) => state.behind = true,
         }
     }
 
@@ -97,7 +102,13 @@ impl Checkpoint {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner).ours && self.0.path.is_file()
     }
 
-    fn write(&self, record: &RunRecord, state: &mut State) -> std::io::Result<()> {
+    /// Whether what was measured last could not be written to it.
+    #[must_use]
+    pub fn is_behind(&self) -> bool {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner).behind
+    }
+
+    fn write(&self, record: &RunRecord, state: &mut State) -> std::io::Result<File> {
         for cell in record.cells.iter().skip(state.cells.len()) {
             state.cells.push(self.scrubbed(cell_of(cell)).to_string());
         }

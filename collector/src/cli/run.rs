@@ -209,7 +209,8 @@ fn finish(record: &RunRecord, output: &Output, checkpoint: Option<&Checkpoint>, 
     // What was measured is seen, also where it is in no file.
     print_summary(&report, &review);
     if let Some(checkpoint) = checkpoint.filter(|checkpoint| checkpoint.is_kept()) {
-        say(&format!("\nnot finished: go on with the same options and --resume (checkpoint: {})", checkpoint.path().display()));
+        let behind = if checkpoint.is_behind() { ", without what came after it could last be written" } else { "" };
+        say(&format!("\nnot finished: go on with the same options and --resume (checkpoint: {}{behind})", checkpoint.path().display()));
     }
     let path = written?;
     let exit = match record.status {

@@ -211,7 +211,9 @@ impl Dataset {
         let (used, all) = (self.used(), self.len());
         (used > all).then(|| {
             format!(
-                "the {all} prompts of --dataset were gone through {:.1} times: from the second time on the server may have kept them",
+                "the {all} prompt{} of --dataset {} gone through {:.1} times: from the second time on the server may have kept them",
+                if all == 1 { "" } else { "s" },
+                if all == 1 { "was" } else { "were" },
                 used as f64 / all as f64
             )
         })

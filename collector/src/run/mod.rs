@@ -23,15 +23,20 @@ use crate::plan::{Layer, LeftOut, PlannedCell};
 use crate::prefill::{self, Ahead, Finding, StandaloneOptions};
 use crate::prompt::Dataset;
 use crate::report::{self, ArrivalsLimit, CellContext, Status};
+use crate::scrape::restarts;
 use crate::target::TargetError;
 use std::collections::BTreeSet;
+use std::time::Duration;
 use tokscope_shared::report::cell::Cell;
 
 /// A sleep of the machine is longer than this; less is how far two clocks are read apart.
 const SLEPT_US: u64 = 100_000;
 
-/// So many cells in a row without a connection end the run.
-const DEAD_CELLS: u32 = 2;
+/// A server that takes no connection, so often asked and so long after each other, is gone.
+const DEAD_TRIES: u32 = 3;
+const BETWEEN_TRIES: Duration = Duration::from_secs(1);
+/// For one of these.
+const TRY_LIMIT: Duration = Duration::from_secs(3);
 
 /// Why a run could not begin.
 #[derive(Debug, thiserror::Error)]
@@ -155,7 +160,7 @@ impl Session<'_> {
     /// All cells of the plan that were not measured in an earlier stretch; whether all were tried.
     async fn cells(&self) -> bool {
         let settings = self.cell_options();
-        let (mut prefilled, mut dead, mut warned) = (self.kept.prefilled(), 0, BTreeSet::new());
+        let (mut prefilled, mut warned, mut restarts) = (self.kept.prefilled(), BTreeSet::new(), 0);
         // Whose texts reached the server in this stretch: an earlier one's had another beginning.
         let mut sent = BTreeSet::new();
         let plan = &self.prepared.plan;
@@ -180,7 +185,8 @@ impl Session<'_> {
                 let s = slept_us as f64 / 1e6;
                 self.events.emit(Event::LateWarning(format!("the machine slept for {s:.1} s: {} is no measurement", planned.place())));
             }
-            dead = if measured.window.is_none() && never_connected(&measured) { dead + 1 } else { 0 };
+            self.note_restart(&mut restarts);
+            let dead = lost_connections(&measured) && !self.stop.is_stopped() && self.is_server_gone().await;
             if stop.is_skipped() {
                 self.events.emit(Event::CellSkipped { cell: measured.id });
                 self.kept.with(|record| record.skipped.push(planned.place()));
@@ -197,11 +203,12 @@ impl Session<'_> {
                 let measured = MeasuredCell { layer, per_s, repeat: planned.repeat, order: index, cell };
                 self.kept.add_cell(measured, &self.prepared.endpoint.address().to_string());
             }
-            if dead == DEAD_CELLS {
+            if dead {
                 self.kept.with(|record| record.status = Status::Failed);
                 let (done, all) = (index + 1, plan.cells.len());
-                self.events
-                    .emit(Event::LateWarning(format!("the server can't be reached any more: the run ends after {done} of {all} cells")));
+                self.events.emit(Event::LateWarning(format!(
+                    "the server can't be reached any more: the run ends after {done} of {all} cells; --resume goes on when it is back"
+                )));
                 return false;
             }
         }
@@ -210,6 +217,34 @@ impl Session<'_> {
 
     fn bench(&self) -> Bench<'_> {
         self.prepared.bench(self.events)
+    }
+
+    /// Whether nobody takes a connection at the server's address any more.
+    async fn is_server_gone(&self) -> bool {
+        let address = self.prepared.endpoint.address();
+        for attempt in 0..DEAD_TRIES {
+            if attempt > 0 {
+                tokio::time::sleep(BETWEEN_TRIES).await;
+            }
+            let connected = tokio::time::timeout(TRY_LIMIT, tokio::net::TcpStream::connect(address)).await;
+            if connected.is_ok_and(|connected| connected.is_ok()) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Says that the server's counters began anew, once for each time.
+    fn note_restart(&self, known: &mut usize) {
+        let Some(scraper) = &self.prepared.scraper else { return };
+        let scrapes: Vec<_> = scraper.since(0).into_iter().filter_map(Result::ok).collect();
+        let times = restarts(&scrapes);
+        if times > *known {
+            let text = "the server's count of tokens went back: it was started anew, or another one answers; cells before and after may \
+                        be of unlike servers";
+            self.events.emit(Event::LateWarning(text.to_owned()));
+        }
+        *known = times;
     }
 
     /// How far the user's own prompts are; and once for each context, that made ones are not as long as they were made.
@@ -296,10 +331,10 @@ fn mode(layer: Layer, finite: bool) -> &'static str {
     }
 }
 
-/// Whether no stream of the cell reached the server.
-fn never_connected(measured: &CellMeasurement) -> bool {
-    let mut requests = measured.streams.iter().flat_map(|stream| &stream.requests).peekable();
-    requests.peek().is_some() && requests.all(|request| request.outcome == Outcome::Connect)
+/// Whether requests of a cell failed as they do where the server is gone.
+fn lost_connections(measured: &CellMeasurement) -> bool {
+    let lost = |outcome: &Outcome| matches!(outcome, Outcome::Connect | Outcome::Truncated);
+    measured.streams.iter().flat_map(|stream| &stream.requests).any(|request| lost(&request.outcome))
 }
 
 /// The client's own error at each concurrency of these cells, where it isn't known yet. The open loop's is no more than

@@ -8,3 +8,4 @@ pub mod text;
 pub mod window;
 
 pub use scraper::{Scrape, Scraper};
+pub use window::restarts;

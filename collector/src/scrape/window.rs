@@ -78,6 +78,13 @@ fn went_back((a, b): (&Snapshot, &Snapshot)) -> Option<Gap> {
     shrank.then_some(Gap { t_us: b.t_us, reason })
 }
 
+/// How often the server's count of tokens went back.
+#[must_use]
+pub fn restarts(scrapes: &[Snapshot]) -> usize {
+    let counts: Vec<f64> = scrapes.iter().filter_map(|scrape| scrape.values.generation_tokens).collect();
+    counts.windows(2).filter(|pair| pair[1] < pair[0]).count()
+}
+
 fn spec((a, b): (&Snapshot, &Snapshot)) -> Option<SpecDelta> {
     let get = |get: fn(&Values) -> Option<f64>| delta((a, b), get).map(|d| d.delta);
     let position = |i: usize| {
